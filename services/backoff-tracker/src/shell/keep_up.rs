@@ -154,15 +154,11 @@ impl BackoffTracker {
             } else if let Some(key) = fleet.key_of(LEASES, &message.subject) {
                 let Some(input) = stored::lease(key, message) else { continue };
                 match &input {
-                    Input::LeaseTaken { name, holder, .. } => {
-                        sharing.leases.saw_taken(key);
-                        sharing.holders.took(*name, holder.clone());
-                    }
+                    Input::LeaseTaken { .. } => sharing.leases.saw_taken(key),
                     Input::LeaseFreed(name) => {
                         if let Some(revision) = header("Nats-Sequence").and_then(|number| number.parse().ok()) {
                             sharing.leases.saw_released(key, revision);
                         }
-                        sharing.holders.freed(*name);
                         if let Some(freed) = sharing.asked.get_mut(name) {
                             *freed = true;
                         }

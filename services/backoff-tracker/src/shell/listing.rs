@@ -16,10 +16,6 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             Some(pod) => self.core.list_of_pod(now, pod),
         };
         let (mut entries, others, left_out) = select(entries, &list.body);
-        for (name, holder) in self.sharing.iter().flat_map(|sharing| sharing.holders.iter()) {
-            let key = name.backoff_key().to_string();
-            entries.iter_mut().filter(|entry| entry.key == key).for_each(|entry| entry.probed_by = Some(holder.to_string()));
-        }
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
         let (share, alone) = (self.takes_part().as_str().to_owned(), self.core.is_without_bus());
         MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))

@@ -21,9 +21,6 @@ use crate::core::knowledge::{BackoffKey, BackoffKeyId, Input as CoreInput, LONGE
 use crate::outbound::{Value, Write, Written};
 use crate::stored::{self, ReadsReports, Stored};
 
-/// Leases of other nodes remembered to show which node probes; each lasts 15 s.
-const HOLDERS_REMEMBERED: usize = 1_024;
-
 /// Registries paused by operators on this node, remembered so that the pauses can be stored again.
 const PAUSES_REMEMBERED: usize = 64;
 /// Clears remembered so that they can be published again: an operator makes a few while a bus is lost.
@@ -55,7 +52,6 @@ pub(crate) struct Sharing {
     pub(crate) leases: Arc<LeaseStore>,
     /// Leases asked for, and whether they were freed since.
     pub(crate) asked: BTreeMap<LeaseName, bool>,
-    pub(crate) holders: Holders,
     /// What the shell counts.
     pub(crate) counts: SharedCounts,
     refusals: Refusals,
@@ -99,7 +95,6 @@ impl Sharing {
             clears: VecDeque::new(),
             leases,
             asked: BTreeMap::new(),
-            holders: Holders::default(),
             counts: SharedCounts::default(),
             refusals: Refusals::default(),
             paused_here: BTreeSet::new(),
@@ -219,35 +214,6 @@ impl Sharing {
     pub(crate) fn has_unsent_reports(&mut self) -> bool {
         let unsent = read(&self.written.unsent);
         std::mem::replace(&mut self.unsent_seen, unsent) != unsent
-    }
-}
-
-/// Which other node holds which lease.
-#[derive(Debug, Default)]
-pub(crate) struct Holders {
-    by_name: BTreeMap<LeaseName, NodeName>,
-    order: VecDeque<LeaseName>,
-}
-
-impl Holders {
-    pub(crate) fn took(&mut self, name: LeaseName, holder: NodeName) {
-        if self.by_name.insert(name, holder).is_none() {
-            self.order.push_back(name);
-        }
-        if self.order.len() > HOLDERS_REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.by_name.remove(&oldest);
-        }
-    }
-
-    pub(crate) fn freed(&mut self, name: LeaseName) {
-        self.by_name.remove(&name);
-        self.order.retain(|known| *known != name);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&LeaseName, &NodeName)> {
-        self.by_name.iter()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{Decision, Finding, Input, Outcome, Refusal, RequestId, Target};
+use backoff_tracker::core::knowledge::{BackoffKey, Decision, Finding, Input, LeaseName, Outcome, Refusal, RequestId, Target};
 use contract::messages::backoff_tracker::{self as messages, AttemptFailure, AttemptReported, BackoffAnswer, LocalKey, ReportAttempt};
-use contract::{AttemptId, FailureClass, PodRef, TraceContext};
+use contract::{AttemptId, DEADLINES, FailureClass, PodRef, TraceContext};
 
-use super::node::{Node, endpoint, failure, image, key, target};
+use super::node::{Node, endpoint, failed, failure, image, key, target, view};
 
 const IMAGE: &str = "r/a:1";
 
@@ -144,4 +144,21 @@ fn after_retry_after_other_images_are_refused_with_the_attempt_that_received_it(
     assert_eq!((refusal.trace, refusal.class, refusal.unconfirmed), (Some(span), FailureClass::RateLimited, false), "{refusal:?}");
     assert_eq!((refusal.learned_ago, refusal.cause), (Duration::from_millis(2_500), limited.cause));
     assert!(matches!(node.decision, Some(Decision::Refused(_))));
+}
+
+#[test]
+fn a_list_names_the_node_that_holds_the_lease_of_an_entry_until_its_term_ends() {
+    let mut node = Node::of(1_000);
+    node.receive("n1", image(), failed(1));
+    let name = LeaseName::Probe(BackoffKey::new(view(), image()).id(), AttemptId::from(1));
+    let taken = || Input::LeaseTaken { name, holder: "n2".parse().unwrap(), left: DEADLINES.attempt_lease };
+    let probed_by = |node: &Node| node.core.list(node.now)[0].probed_by.clone();
+    assert_eq!(probed_by(&node), None);
+    node.give(taken());
+    assert_eq!(probed_by(&node).as_deref(), Some("n2"));
+    node.give(Input::LeaseFreed(name));
+    assert_eq!(probed_by(&node), None);
+    node.give(taken());
+    node.until(16.0);
+    assert_eq!(probed_by(&node), None);
 }

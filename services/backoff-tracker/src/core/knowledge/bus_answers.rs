@@ -36,16 +36,16 @@ impl Knowledge {
             },
             LeaseAnswer::Lost(left) => {
                 self.touched.extend(self.leases.asker(name));
-                self.leases.taken(now, name, left);
+                self.leases.taken(now, name, left, None);
                 self.touch_waiting_for(name);
             }
         }
     }
 
     /// A node holds a lease.
-    pub(super) fn lease_taken(&mut self, now: Duration, name: LeaseName, holder: &NodeName, left: Duration) {
-        if *holder != self.node {
-            self.leases.taken(now, name, left);
+    pub(super) fn lease_taken(&mut self, now: Duration, name: LeaseName, holder: NodeName, left: Duration) {
+        if holder != self.node {
+            self.leases.taken(now, name, left, Some(holder));
         }
         self.touch_waiting_for(name);
     }

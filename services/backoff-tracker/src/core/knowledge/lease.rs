@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::RoundTrips;
-use contract::{AttemptId, DEADLINES};
+use contract::{AttemptId, DEADLINES, NodeName};
 
 use super::backoff_key::BackoffKeyId;
 use crate::core::remove_from_index;
@@ -42,14 +42,14 @@ impl LeaseName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Lease {
     /// The bus has been asked.
     Asked { by: RequestId, at: Duration },
     /// Held for a request of this node.
     Mine { by: RequestId, until: Duration },
-    /// Held by another node.
-    Theirs { until: Duration },
+    /// Held by another node, if known by which.
+    Theirs { until: Duration, holder: Option<NodeName> },
     /// Released.
     Free { since: Duration },
 }
@@ -105,8 +105,8 @@ impl Leases {
                 return if *holder == by { Standing::Held } else { Standing::Wait(*until) };
             }
             Some(Lease::Asked { at, .. }) => return Standing::Asked(*at + self.answer_within()),
-            Some(Lease::Theirs { until }) if now < *until => return Standing::Wait(*until),
-            Some(Lease::Theirs { until } | Lease::Mine { until, .. }) => *until + stagger,
+            Some(Lease::Theirs { until, .. }) if now < *until => return Standing::Wait(*until),
+            Some(Lease::Theirs { until, .. } | Lease::Mine { until, .. }) => *until + stagger,
             Some(Lease::Free { since }) => *since + stagger,
             None => Duration::ZERO,
         };
@@ -121,7 +121,8 @@ impl Leases {
 
     /// This node holds the lease now. Returns the request that asked, if it is still waited for.
     pub(super) fn won(&mut self, now: Duration, name: LeaseName) -> Option<RequestId> {
-        let Some(Lease::Asked { by, at }) = self.known.get(&name).copied() else { return None };
+        let Some(Lease::Asked { by, at }) = self.known.get(&name) else { return None };
+        let (by, at) = (*by, *at);
         // The term is counted from when the bus was asked, because the server's count began later.
         let until = at.min(now) + DEADLINES.attempt_lease;
         self.put(name, Lease::Mine { by, until });
@@ -143,12 +144,16 @@ impl Leases {
         }
     }
 
-    /// Another node holds it, for this long at most.
-    pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration) {
+    /// Another node holds it, for this long at most. Without its name, it is the last one that is known.
+    pub(super) fn taken(&mut self, now: Duration, name: LeaseName, left: Duration, holder: Option<NodeName>) {
         let mine = self.is_mine(now, name);
         self.make_room(now);
         if !mine && (self.known.contains_key(&name) || self.known.len() < LEASES_REMEMBERED) {
-            self.put(name, Lease::Theirs { until: now + left.min(DEADLINES.attempt_lease) });
+            let last = match self.known.get(&name) {
+                Some(Lease::Theirs { holder, .. }) => holder.clone(),
+                _ => None,
+            };
+            self.put(name, Lease::Theirs { until: now + left.min(DEADLINES.attempt_lease), holder: holder.or(last) });
         }
     }
 
@@ -169,10 +174,19 @@ impl Leases {
         matches!(self.known.get(&name), Some(Lease::Mine { until, .. }) if now < *until)
     }
 
+    /// The leases that are held, and by which other node; none: by this one.
+    pub(super) fn holders(&self, now: Duration) -> impl Iterator<Item = (LeaseName, Option<&NodeName>)> {
+        self.known.iter().filter_map(move |(name, lease)| match lease {
+            Lease::Mine { until, .. } if now < *until => Some((*name, None)),
+            Lease::Theirs { until, holder: Some(holder) } if now < *until => Some((*name, Some(holder))),
+            _ => None,
+        })
+    }
+
     /// When its holder took it, at the latest.
     pub(super) fn taken_at(&self, name: LeaseName) -> Option<Duration> {
         match self.known.get(&name) {
-            Some(Lease::Mine { until, .. } | Lease::Theirs { until }) => Some(until.saturating_sub(DEADLINES.attempt_lease)),
+            Some(Lease::Mine { until, .. } | Lease::Theirs { until, .. }) => Some(until.saturating_sub(DEADLINES.attempt_lease)),
             _ => None,
         }
     }
@@ -220,7 +234,7 @@ impl Leases {
         self.swept = now;
         let until = |lease: &Lease| match lease {
             Lease::Asked { .. } => Duration::MAX,
-            Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends } | Lease::Free { since: ends } => {
+            Lease::Mine { until: ends, .. } | Lease::Theirs { until: ends, .. } | Lease::Free { since: ends } => {
                 *ends + DEADLINES.attempt_lease
             }
         };
@@ -239,12 +253,12 @@ impl Leases {
 
     fn put(&mut self, name: LeaseName, lease: Lease) {
         self.remove(name);
-        self.known.insert(name, lease);
-        match lease {
-            Lease::Mine { by, .. } => drop(self.mine.entry(by).or_default().insert(name)),
+        match &lease {
+            Lease::Mine { by, .. } => drop(self.mine.entry(*by).or_default().insert(name)),
             Lease::Asked { .. } => drop(self.asked.insert(name)),
             Lease::Theirs { .. } | Lease::Free { .. } => {}
         }
+        self.known.insert(name, lease);
     }
 
     fn remove(&mut self, name: LeaseName) {
@@ -269,7 +283,7 @@ mod tests {
         let mut leases = Leases::default();
         let second = Duration::from_secs(1);
         for number in 0..3 * LEASES_REMEMBERED {
-            leases.taken(second, lead(number), DEADLINES.attempt_lease);
+            leases.taken(second, lead(number), DEADLINES.attempt_lease, None);
         }
         assert_eq!(leases.known.len(), LEASES_REMEMBERED);
         let request = RequestId(1);
@@ -279,9 +293,9 @@ mod tests {
             leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO),
             Standing::Ask(second + DEADLINES.attempt_lease_answer.least)
         );
-        leases.taken(second, forgotten, DEADLINES.attempt_lease);
+        leases.taken(second, forgotten, DEADLINES.attempt_lease, None);
         assert!(matches!(leases.want(second, forgotten, request, Duration::ZERO, Duration::ZERO), Standing::Wait(_)));
-        leases.taken(second + 2 * DEADLINES.attempt_lease, lead(5 * LEASES_REMEMBERED), DEADLINES.attempt_lease);
+        leases.taken(second + 2 * DEADLINES.attempt_lease, lead(5 * LEASES_REMEMBERED), DEADLINES.attempt_lease, None);
         assert_eq!(leases.known.len(), 1, "expired leases make room");
     }
 }

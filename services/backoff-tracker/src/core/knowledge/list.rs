@@ -1,11 +1,13 @@
 //! Lists of the known failures: shared entries, and the node's own.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::PodRef;
 use contract::messages::backoff_tracker::{BackoffEntry, EntryKind, KeyParts, LocalKey};
+use contract::{NodeName, PodRef};
 use image::Reference;
 
+use super::backoff_key::BackoffKeyId;
 use super::entry::{Binding, Entry};
 use super::failed_keys::FailedKey;
 use super::node::Knowledge;
@@ -18,7 +20,12 @@ impl Knowledge {
     /// All known failures: shared entries, then the node's own.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
-        let shared = self.entries(now).into_iter().map(|entry| self.listed(now, &entry));
+        let holders = self.leases.holders(now).map(|(name, holder)| (name.backoff_key(), holder.unwrap_or(&self.node)));
+        let holders: BTreeMap<BackoffKeyId, &NodeName> = holders.collect();
+        let shared = self.entries(now).into_iter().map(|entry| {
+            let probed_by = holders.get(&entry.backoff_key.id()).map(ToString::to_string);
+            BackoffEntry { probed_by, ..self.listed(now, &entry) }
+        });
         shared.chain(self.own_listed(now, self.failed_keys.held_ones())).collect()
     }
 

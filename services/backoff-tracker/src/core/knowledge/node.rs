@@ -188,7 +188,7 @@ impl Knowledge {
             Input::ReportStored(backoff_key) => self.own_is_stored(now, backoff_key),
             Input::BusAnswered { asked } => self.leases.answered(now, asked),
             Input::Lease(name, answer) => self.lease(now, name, answer),
-            Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, &holder, left),
+            Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, holder, left),
             Input::LeaseFreed(name) => self.lease_freed(now, name),
             Input::Fleet { alive, rank } => self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) },
             Input::Zone(alive) => self.fleet.in_zone = Some(alive.max(1)),
