@@ -12,14 +12,13 @@ use contract::messages::registrar::FleetSeen;
 use contract::{DEADLINES, version};
 use futures::StreamExt as _;
 use replication::{Effect, Position, Reading};
-use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::link::{self, Found, Opened};
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Input, PlantedBug};
-use crate::outbound::{self, Value, WRITES_WAITING, Write};
+use crate::outbound::{self, Value, Write};
 use crate::stored::{self, Stored};
 
 /// How often a bus that cannot be reached or does not answer is asked again.
@@ -116,14 +115,12 @@ impl BackoffTracker {
 
     fn linked(&mut self, opened: Opened, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
-        let Opened { link, arriving, health, found } = opened;
-        let (writes, waiting) = mpsc::channel(WRITES_WAITING);
+        let Opened { link, waiting, arriving, health, found } = opened;
         // Not among the actor's own tasks, which run before a caller on the same thread sees its answer.
         let (reports, leases) = (Arc::clone(&link.reports), Arc::clone(&sharing.leases));
         let writing = outbound::write_all(reports, leases, waiting, Arc::clone(&sharing.written), self.clock.clone());
         tasks::spawn("report-writer", writing);
         sharing.link = Some(link);
-        sharing.writes = Some(writes);
         context.add_stream(arriving);
         tasks::spawn("bus-health", forward_health(after_opening(health), context.address().downgrade()));
         self.take_snapshot(Reading::default(), &found, context);

@@ -11,8 +11,10 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use lease::LeaseStore;
 use replication::Position;
+use tokio::sync::mpsc;
 
 use crate::core::knowledge::MAX_KEYS_OF_ONE;
+use crate::outbound::{WRITES_WAITING, Write};
 
 /// Messages taken at once; the mailbox is served in between. Room for all of them is allocated with the first, so it must be small.
 const AT_ONCE: usize = 8;
@@ -29,11 +31,14 @@ pub struct SharedBus {
 pub(crate) struct Link {
     pub(crate) reports: Arc<dyn KeyValue>,
     pub(crate) pauses: Arc<dyn KeyValue>,
+    pub(crate) writes: mpsc::Sender<Write>,
 }
 
 /// A link that was just opened, with the first snapshots.
 pub(crate) struct Opened {
     pub(crate) link: Link,
+    /// What is written to the link.
+    pub(crate) waiting: mpsc::Receiver<Write>,
     /// Messages from the buckets, in the order in which they were published.
     pub(crate) arriving: BoxStream<'static, Vec<Message>>,
     pub(crate) health: HealthChanges,
@@ -54,9 +59,10 @@ pub(crate) async fn open(shared: SharedBus, leases: Arc<LeaseStore>) -> Result<O
     leases.bucket().await?;
     let pauses = bus.bucket(&bucket_spec(SharedBucket::pauses(&fleet))).await?;
     let (knowledge, health) = (bus.subscribe(&fleet.all_knowledge(), None).await?, bus.health_changes());
-    let link = Link { reports, pauses };
+    let (writes, waiting) = mpsc::channel(WRITES_WAITING);
+    let link = Link { reports, pauses, writes };
     let found = link.read(Position::default()).await?;
-    Ok(Opened { link, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
+    Ok(Opened { link, waiting, arriving: knowledge.ready_chunks(AT_ONCE).boxed(), health, found })
 }
 
 /// Keeps the newest [`MAX_KEYS_OF_ONE`] reports of each writer, because the replica would forget the others. `entries` are sorted by age,

@@ -13,7 +13,6 @@ use contract::messages::backoff_tracker::SharedCounts;
 use contract::{DEADLINES, NodeName};
 use lease::{LeaseParts, LeaseStore};
 use replication::{Effect, Follower, Input};
-use tokio::sync::mpsc;
 
 use super::link::{Link, SharedBus};
 use super::refusals::Refusals;
@@ -32,7 +31,6 @@ pub(crate) struct Sharing {
     pub(crate) read_report: ReadsReports,
     pub(crate) random: Random,
     pub(crate) link: Option<Link>,
-    pub(crate) writes: Option<mpsc::Sender<Write>>,
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
     pub(crate) follower: Follower,
@@ -84,7 +82,6 @@ impl Sharing {
             read_report: Arc::new(stored::read_report),
             random,
             link: None,
-            writes: None,
             written: Arc::default(),
             follower: Follower::default(),
             pauses_created: String::new(),
@@ -104,7 +101,7 @@ impl Sharing {
 
     /// Puts a write into the queue. A write without room is counted, and written again later.
     pub(crate) fn write(&mut self, write: Write) {
-        let taken = self.writes.as_ref().is_some_and(|writes| writes.try_send(write).is_ok());
+        let taken = self.link.as_ref().is_some_and(|link| link.writes.try_send(write).is_ok());
         if !taken {
             self.written.unsent.fetch_add(1, Ordering::Relaxed);
         }
