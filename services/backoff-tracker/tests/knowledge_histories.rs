@@ -191,7 +191,7 @@ struct Node(Knowledge);
 impl Node {
     fn new(alive: usize) -> Self {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(BEGINS, Input::Fleet { alive, rank: None });
+        core.step(BEGINS, Input::Fleet { alive, rank: None, in_zone: None });
         Self(core)
     }
 

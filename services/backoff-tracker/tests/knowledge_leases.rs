@@ -25,7 +25,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(Duration::ZERO, Input::Fleet { alive: 1_000, rank: Some(0) });
+        core.step(Duration::ZERO, Input::Fleet { alive: 1_000, rank: Some(0), in_zone: None });
         Self { core, now: Duration::ZERO, effects: vec![] }
     }
 

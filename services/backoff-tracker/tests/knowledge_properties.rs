@@ -92,7 +92,7 @@ fn last_reports(reported: Vec<Reported>) -> Vec<(Arc<Report>, Duration)> {
 
 fn replica(reports: &[(Arc<Report>, Duration)]) -> Knowledge {
     let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-    core.step(NOW, Input::Fleet { alive: 50, rank: None });
+    core.step(NOW, Input::Fleet { alive: 50, rank: None, in_zone: None });
     for (report, age) in reports {
         core.step(NOW, Input::ReportReceived { report: Arc::clone(report), age: *age });
     }

@@ -350,9 +350,8 @@ impl BackoffTracker {
         sharing.written.version.store(version::to_write(version::READS, in_common), Ordering::Relaxed);
         if alive > 0 {
             sharing.follow(self.clock.now().monotonic, replication::Input::Followers(alive));
-            let fleet = Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count) };
-            let zone = (alive_in_zone > 0).then(|| Input::Zone(count(alive_in_zone)));
-            self.step_all(self.clock.now().monotonic, [fleet].into_iter().chain(zone), context);
+            let in_zone = Some(alive_in_zone).filter(|alive| *alive > 0).map(count);
+            self.step(Input::Fleet { alive: count(alive), rank: seen.place.rank.map(count), in_zone }, context);
         }
         self.publish_unsent(context);
         let Some(digest) = &seen.digest else { return };

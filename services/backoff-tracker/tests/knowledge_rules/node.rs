@@ -35,7 +35,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn of(alive: usize) -> Self {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0) });
+        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(0), in_zone: None });
         let (random, now) = (Random::seeded(1), Duration::ZERO);
         Self { core, random, now, decision: None, reply: None, published: vec![], ages: vec![], bus_answers: true, abandoned: 0 }
     }

@@ -69,7 +69,7 @@ impl Node {
         if let Some(planted_bug) = options.planted_bug {
             core = core.with_planted_bug(planted_bug);
         }
-        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank) });
+        core.step(Duration::ZERO, Input::Fleet { alive, rank: Some(rank), in_zone: None });
         if !options.policy.shares {
             core.step(Duration::ZERO, Input::BusLost);
         }

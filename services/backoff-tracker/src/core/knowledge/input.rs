@@ -102,9 +102,9 @@ pub enum Input {
         alive: usize,
         /// This node's place among them, from 0, if the registrar says.
         rank: Option<usize>,
+        /// Nodes alive in this node's zone; none: all.
+        in_zone: Option<usize>,
     },
-    /// Nodes alive in the node's own zone, where that is not all of them. After [`Input::Fleet`].
-    Zone(usize),
     /// An operator has cleared failures on another node.
     Cleared {
         /// The image, normalised.

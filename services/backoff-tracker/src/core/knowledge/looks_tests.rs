@@ -29,7 +29,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let mut core = Knowledge::new("me".parse().unwrap(), BackoffPolicy::default());
-        core.step(Duration::ZERO, Input::Fleet { alive: 1, rank: Some(0) });
+        core.step(Duration::ZERO, Input::Fleet { alive: 1, rank: Some(0), in_zone: None });
         Self { now: Duration::ZERO, core, random: Random::seeded(1), last: 0, cleared: VecDeque::new() }
     }
 

@@ -190,8 +190,9 @@ impl Knowledge {
             Input::Lease(name, answer) => self.lease(now, name, answer),
             Input::LeaseTaken { name, holder, left } => self.lease_taken(now, name, holder, left),
             Input::LeaseFreed(name) => self.lease_freed(now, name),
-            Input::Fleet { alive, rank } => self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(alive.max(1)) },
-            Input::Zone(alive) => self.fleet.in_zone = Some(alive.max(1)),
+            Input::Fleet { alive, rank, in_zone } => {
+                self.fleet = Fleet { alive: alive.max(1), rank, in_zone: Some(in_zone.unwrap_or(alive).max(1)) };
+            }
             Input::Cleared { image, backoff_keys, age } => self.cleared(now, image.as_deref(), backoff_keys, age),
             Input::Pause { registry, left, by } => {
                 self.exemptions.pause(now, registry, left, by);

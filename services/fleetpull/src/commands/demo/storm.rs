@@ -124,7 +124,7 @@ impl Fleet {
         let node = |rank: usize| {
             let name: NodeName = format!("n{rank}").parse().ok()?;
             let mut core = Knowledge::new(name.clone(), BackoffPolicy::default());
-            core.step(Duration::ZERO, Input::Fleet { alive: NODES, rank: Some(rank) });
+            core.step(Duration::ZERO, Input::Fleet { alive: NODES, rank: Some(rank), in_zone: None });
             Some(Node { name, core, tick: None })
         };
         let nodes: Vec<Node> = (0..NODES).filter_map(node).collect();
