@@ -105,7 +105,7 @@ pub enum Input {
         /// Nodes alive in this node's zone; none: all.
         in_zone: Option<usize>,
     },
-    /// An operator has cleared failures on another node.
+    /// The bus has stored an operator's clear.
     Cleared {
         /// The image, normalised.
         image: Option<String>,
