@@ -52,16 +52,27 @@ struct Lead {
     stated_caps: StatedCaps,
 }
 
+/// All that this node has of one budget. It is a client of each budget that it knows. Of some it requests or holds the lease, and a lease
+/// that it has won makes it their leader.
+#[derive(Debug)]
+struct Budget {
+    /// When the client had something to do last.
+    used: Duration,
+    client: BudgetClient,
+    /// None while it is neither requested nor held.
+    lease: Option<Lease>,
+    /// None while this node does not lead.
+    lead: Option<Lead>,
+}
+
 /// The budgets of one node: the state machine of this module.
 #[derive(Debug)]
 pub struct Budgets {
     node: NodeName,
     policies: Policies,
     random: Random,
-    clients: BTreeMap<String, (Duration, BudgetClient)>,
-    leads: BTreeMap<String, Lead>,
-    /// Leases that were requested or are held, by owner.
-    leases: BTreeMap<String, Lease>,
+    /// By owner.
+    budgets: BTreeMap<String, Budget>,
     owners: BTreeMap<PermitId, String>,
     /// The number of live nodes and when it was reported, falling: the first is the highest within `DEADLINES.known_for`.
     alive: VecDeque<(Duration, u64)>,
@@ -81,9 +92,7 @@ impl Budgets {
             node,
             policies: Policies::new(policy),
             random,
-            clients: BTreeMap::new(),
-            leads: BTreeMap::new(),
-            leases: BTreeMap::new(),
+            budgets: BTreeMap::new(),
             owners: BTreeMap::new(),
             alive: VecDeque::new(),
             bus_lost: None,
@@ -150,7 +159,8 @@ impl Budgets {
             Input::Tick => self.tick(now, &mut work, &mut effects),
         }
         self.carry_out(now, work, &mut effects);
-        for (owner, lead) in &mut self.leads {
+        for (owner, Budget { lead, .. }) in &mut self.budgets {
+            let Some(lead) = lead else { continue };
             let (rate, cause) = (lead.core.rate(), lead.core.cause());
             if lead.cause.0 != cause {
                 lead.cause = (cause, now);
@@ -167,20 +177,20 @@ impl Budgets {
             return;
         }
         self.set_alone_after(DEADLINES.alone_after);
-        for (_, client) in self.clients.values_mut() {
-            work.extend(client.bus_back(now));
+        for budget in self.budgets.values_mut() {
+            work.extend(budget.client.bus_back(now));
         }
     }
 
     fn set_alone_after(&mut self, alone_after: Duration) {
         self.alone_after = alone_after;
-        self.clients.values_mut().for_each(|(_, client)| client.membership.alone_after = alone_after);
+        self.budgets.values_mut().for_each(|budget| budget.client.membership.alone_after = alone_after);
     }
 
     fn want(&mut self, now: Duration, owner: String, permit: PermitId, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let owner = self.owners.get(&permit).cloned().unwrap_or(owner);
         let since = self.bus_lost.unwrap_or(now);
-        if !self.clients.contains_key(&owner) {
+        if !self.budgets.contains_key(&owner) {
             if !self.make_room() {
                 let text = format!("pulls of this node are counted on {OWNERS_MAX} budgets already: try again later");
                 return effects.push(Effect::Refused { permit, text });
@@ -196,7 +206,8 @@ impl Budgets {
                 alone_after: self.alone_after,
                 planted_bug: self.planted_bug,
             };
-            self.clients.insert(owner.clone(), (now, BudgetClient::new(now, since, membership)));
+            let client = BudgetClient::new(now, since, membership);
+            self.budgets.insert(owner.clone(), Budget { used: now, client, lease: None, lead: None });
         }
         self.owners.insert(permit, owner.clone());
         self.client(now, &owner, |client| client.want(now, since, permit), work);
@@ -204,23 +215,23 @@ impl Budgets {
 
     /// Makes room for one more owner, if needed by forgetting the least recently used one; false if none can be forgotten.
     fn make_room(&mut self) -> bool {
-        if self.clients.len() < OWNERS_MAX {
+        if self.budgets.len() < OWNERS_MAX {
             return true;
         }
-        let idle = self.clients.iter().filter(|(owner, (_, client))| client.is_idle() && !self.leads.contains_key(*owner));
-        let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(owner, _)| owner.clone()) else { return false };
-        self.clients.remove(&oldest);
-        self.leases.remove(&oldest);
+        let idle = self.budgets.iter().filter(|(_, budget)| budget.client.is_idle() && budget.lead.is_none());
+        let Some(oldest) = idle.min_by_key(|(_, budget)| budget.used).map(|(owner, _)| owner.clone()) else { return false };
+        self.budgets.remove(&oldest);
         self.forgotten_total += 1;
         true
     }
 
     fn tick(&mut self, now: Duration, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
-        for (_, client) in self.clients.values_mut() {
-            work.extend(client.tick(now));
+        for budget in self.budgets.values_mut() {
+            work.extend(budget.client.tick(now));
         }
         let mut idle = Vec::new();
-        for (owner, lead) in &mut self.leads {
+        for (owner, Budget { lead, .. }) in &mut self.budgets {
+            let Some(lead) = lead else { continue };
             lead.core.tick(now);
             work.extend(lead.core.take_turns());
             let nothing_to_report = lead.core.known(now).limits.is_empty() && !lead.reported.is_spent();
@@ -232,8 +243,8 @@ impl Budgets {
             self.lease_lost_to(now, &owner, None, work);
             effects.push(Effect::DropLease { owner, epoch, in_good_order: true });
         }
-        let is_due = |lease: &Lease| lease.next_due().is_some_and(|due| due <= now);
-        let due: Vec<String> = self.leases.iter().filter(|(_, lease)| is_due(lease)).map(|(owner, _)| owner.clone()).collect();
+        let is_due = |budget: &Budget| budget.lease.as_ref().and_then(Lease::next_due).is_some_and(|due| due <= now);
+        let due: Vec<String> = self.budgets.iter().filter(|(_, budget)| is_due(budget)).map(|(owner, _)| owner.clone()).collect();
         for owner in due {
             self.lease(now, &owner, lease::Input::Tick, effects);
         }
@@ -252,19 +263,32 @@ impl Budgets {
     }
 
     fn client(&mut self, now: Duration, owner: &str, act: impl FnOnce(&mut BudgetClient) -> Vec<Effect>, work: &mut VecDeque<Effect>) {
-        let Some((used, client)) = self.clients.get_mut(owner) else { return };
-        *used = now;
-        work.extend(act(client));
+        let Some(budget) = self.budgets.get_mut(owner) else { return };
+        budget.used = now;
+        work.extend(act(&mut budget.client));
+    }
+
+    /// The budgets that this node leads, by owner.
+    fn leads(&self) -> impl Iterator<Item = (&String, &Lead)> {
+        self.budgets.iter().filter_map(|(owner, budget)| Some((owner, budget.lead.as_ref()?)))
+    }
+
+    fn lead(&self, owner: &str) -> Option<&Lead> {
+        self.budgets.get(owner)?.lead.as_ref()
+    }
+
+    fn lead_mut(&mut self, owner: &str) -> Option<&mut Lead> {
+        self.budgets.get_mut(owner)?.lead.as_mut()
     }
 
     /// Answers a call as the budget leader.
     fn serve(&mut self, now: Duration, call: &BudgetRequest, of_others: bool, work: &mut VecDeque<Effect>) -> BudgetReply {
         if let BudgetRequest::Grant(ask) = call
-            && self.leads.get_mut(&ask.owner).is_some_and(|lead| lead.stated_caps.state(&ask.node, ask.caps))
+            && self.lead_mut(&ask.owner).is_some_and(|lead| lead.stated_caps.state(&ask.node, ask.caps))
         {
             self.set_caps(now, &ask.owner);
         }
-        let Some(lead) = self.leads.get_mut(call.owner()) else {
+        let Some(lead) = self.lead_mut(call.owner()) else {
             return match call {
                 BudgetRequest::Grant(_) => BudgetReply::Granted(BudgetAnswer::NotLeading {}),
                 BudgetRequest::Renew(_) => BudgetReply::Renewed(BudgetRenewed::default()),
@@ -298,7 +322,7 @@ impl Budgets {
                     self.client(now, &turn.owner, |client| client.turn(now, turn.permit), &mut work);
                 }
                 // A node that leads may only look up the leader.
-                Effect::Campaign { owner } if !self.leads.contains_key(&owner) => {
+                Effect::Campaign { owner } if self.lead(&owner).is_none() => {
                     self.lease(now, &owner, lease::Input::Acquire, effects);
                 }
                 effect => {

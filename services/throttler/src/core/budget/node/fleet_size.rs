@@ -14,9 +14,13 @@ impl Budgets {
             self.alive.pop_back();
         }
         self.alive.push_back((now, alive));
-        self.clients.values_mut().for_each(|(_, client)| client.membership.alive = alive);
         let (silent, known) = self.silent();
-        self.leads.values_mut().for_each(|lead| lead.core.reserve(silent, known));
+        for budget in self.budgets.values_mut() {
+            budget.client.membership.alive = alive;
+            if let Some(lead) = &mut budget.lead {
+                lead.core.reserve(silent, known);
+            }
+        }
     }
 
     /// How many of the nodes known within `DEADLINES.known_for` are silent, and how many are known; both 0 before the first report.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contract::policy::FleetPolicy;
 
-use super::Budgets;
+use super::{Budget, Budgets};
 use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::{BudgetPolicy, Effect};
 
@@ -13,12 +13,12 @@ impl Budgets {
     /// Sets each budget to the limits in force. Permits that are out stay out.
     pub(super) fn follow(&mut self, now: Duration, policy: FleetPolicy, revision: u64, work: &mut VecDeque<Effect>) {
         (self.policies.fleet, self.policies.revision) = (policy, revision);
-        for (owner, (_, client)) in &mut self.clients {
-            work.extend(client.set_policy(now, self.policies.of(owner)));
+        for (owner, budget) in &mut self.budgets {
+            work.extend(budget.client.set_policy(now, self.policies.of(owner)));
         }
-        for owner in self.leads.keys().cloned().collect::<Vec<_>>() {
+        for owner in self.leads().map(|(owner, _)| owner.clone()).collect::<Vec<_>>() {
             self.set_caps(now, &owner);
-            let Some(lead) = self.leads.get_mut(&owner) else { continue };
+            let Some(lead) = self.lead_mut(&owner) else { continue };
             lead.core.tick(now);
             work.extend(lead.core.take_turns());
         }
@@ -28,14 +28,11 @@ impl Budgets {
     pub(super) fn set_caps(&mut self, now: Duration, owner: &str) {
         let ((silent, known), policy) = (self.silent(), self.policy_of_leader(owner));
         let by_policy = self.policies.fleet_caps_of(owner);
-        let Some(lead) = self.leads.get_mut(owner) else { return };
+        let Some(Budget { client, lead: Some(lead), .. }) = self.budgets.get_mut(owner) else { return };
         let policy = lead.stated_caps.in_force(policy, by_policy);
         lead.core.set_policy(now, policy);
         lead.core.reserve(silent, known);
-        let in_force = lead.core.caps();
-        if let Some((_, client)) = self.clients.get_mut(owner) {
-            client.set_caps_in_force(now, in_force);
-        }
+        client.set_caps_in_force(now, lead.core.caps());
     }
 
     /// The limits for a budget that this node leads, as long as no other node has stated its own.

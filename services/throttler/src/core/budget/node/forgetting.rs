@@ -13,13 +13,14 @@ impl Budgets {
     #[must_use]
     pub fn knows_quota(&self, now: Now, owner: &str) -> bool {
         let now = now.monotonic;
-        let as_client = self.clients.get(owner).is_some_and(|(_, client)| !client.remembered.known(now).limits.is_empty());
-        as_client || self.leads.get(owner).is_some_and(|lead| !lead.core.known(now).limits.is_empty())
+        let Some(budget) = self.budgets.get(owner) else { return false };
+        let as_leader = budget.lead.as_ref().is_some_and(|lead| !lead.core.known(now).limits.is_empty());
+        as_leader || budget.client.remembered.is_limited(now)
     }
 
     /// Forgets the quota of an owner, as the leader and as a client. One pull then asks the registry.
     pub(super) fn forget_quota(&mut self, now: Duration, owner: &str, work: &mut VecDeque<Effect>) {
-        if let Some(lead) = self.leads.get_mut(owner) {
+        if let Some(lead) = self.lead_mut(owner) {
             lead.core.forget_quota(now);
             work.extend(lead.core.take_turns());
         }

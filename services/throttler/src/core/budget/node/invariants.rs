@@ -1,6 +1,8 @@
 //! Invariants after each step, asserted in builds with debug assertions.
 
-use super::{Budgets, OWNERS_MAX};
+use lease::Lease;
+
+use super::{Budget, Budgets, OWNERS_MAX};
 use crate::core::budget::planted_bug::PlantedBug;
 
 impl Budgets {
@@ -8,22 +10,17 @@ impl Budgets {
         if !cfg!(debug_assertions) {
             return;
         }
-        debug_assert!(self.clients.len() <= OWNERS_MAX, "budgets are bounded");
-        debug_assert!(self.leads.keys().all(|owner| self.clients.contains_key(owner)), "a node that leads a budget is its client");
+        debug_assert!(self.budgets.len() <= OWNERS_MAX, "budgets are bounded");
+        let has_lease = |budget: &Budget| budget.lease.as_ref().and_then(Lease::until).is_some();
         debug_assert!(
-            self.leases.keys().all(|owner| self.clients.contains_key(owner)),
-            "a node that wants a lease is a client of its budget"
-        );
-        let has_lease = |owner: &String| self.leases.get(owner).is_some_and(|lease| lease.until().is_some());
-        debug_assert!(
-            self.planted_bug == Some(PlantedBug::NoFence) || self.leads.keys().all(has_lease),
+            self.planted_bug == Some(PlantedBug::NoFence) || self.budgets.values().all(|budget| budget.lead.is_none() || has_lease(budget)),
             "a node that leads a budget has its lease"
         );
-        debug_assert!(self.owners.values().all(|owner| self.clients.contains_key(owner)), "a permit is one of a known budget");
-        let claimed = self.clients.values().map(|(_, client)| client.waiting() + client.in_flight()).sum::<u64>();
+        debug_assert!(self.owners.values().all(|owner| self.budgets.contains_key(owner)), "a permit is one of a known budget");
+        let claimed = self.budgets.values().map(|budget| budget.client.waiting() + budget.client.in_flight()).sum::<u64>();
         debug_assert_eq!(self.owners.len() as u64, claimed, "each permit's budget is known, and of no other");
         debug_assert!(self.alive.iter().is_sorted_by(|(at, most), (later, less)| at <= later && most > less), "the known sizes fall");
-        self.clients.values().for_each(|(_, client)| client.assert_invariants());
-        self.leads.values().for_each(|lead| lead.core.assert_invariants());
+        self.budgets.values().for_each(|budget| budget.client.assert_invariants());
+        self.leads().for_each(|(_, lead)| lead.core.assert_invariants());
     }
 }

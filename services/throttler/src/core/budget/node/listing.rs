@@ -5,8 +5,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::messages::throttler::{BudgetList, BudgetState};
 
-use super::super::client::BudgetClient;
-use super::Budgets;
+use super::{Budget, Budgets};
 
 /// How many waiters are listed for each budget.
 const WAITERS_LISTED: usize = 100;
@@ -16,12 +15,12 @@ impl Budgets {
     #[must_use]
     pub fn list(&self, now: Now) -> BudgetList {
         let now = now.monotonic;
-        let budgets = self.clients.iter().map(|(owner, (_, client))| self.state(now, owner, client)).collect();
+        let budgets = self.budgets.iter().map(|(owner, budget)| self.state(now, owner, budget)).collect();
         BudgetList { budgets, forgotten_total: self.forgotten_total }
     }
 
-    fn state(&self, now: Duration, owner: &str, client: &BudgetClient) -> BudgetState {
-        let lead = self.leads.get(owner);
+    fn state(&self, now: Duration, owner: &str, Budget { client, lead, .. }: &Budget) -> BudgetState {
+        let lead = lead.as_ref();
         let (fleet_caps, own) = (self.policies.fleet_caps_of(owner), client.own_caps());
         let in_force = lead.map_or(client.in_force, |lead| lead.core.caps());
         let per_second = in_force.pulls_per_second.unwrap_or_default();

@@ -7,7 +7,7 @@ use contract::PermitId;
 use contract::messages::throttler::PermitCounts;
 use lease::Lease;
 
-use super::Budgets;
+use super::{Budget, Budgets};
 use crate::core::budget::claim::BudgetWait;
 use crate::core::budget::client::BudgetClient;
 
@@ -19,31 +19,31 @@ impl Budgets {
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let now = now.monotonic;
-        let clients = self.clients.values().filter_map(|(_, client)| client.wake_at(now));
-        let leads = self.leads.values().filter_map(|lead| lead.core.wake_at(now));
-        let leases = self.leases.values().filter_map(Lease::next_due);
-        clients.chain(leads).chain(leases).min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
+        let of_budget = |budget: &Budget| {
+            let (lead, lease) = (budget.lead.as_ref(), budget.lease.as_ref());
+            [budget.client.wake_at(now), lead.and_then(|lead| lead.core.wake_at(now)), lease.and_then(Lease::next_due)]
+        };
+        self.budgets.values().flat_map(of_budget).flatten().min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
 
     /// How long a request has to wait; none if it does not wait.
     #[must_use]
     pub fn wait_of(&self, now: Now, permit: PermitId) -> Option<BudgetWait> {
-        let (_, client) = self.clients.get(self.owners.get(&permit)?)?;
-        client.wait_of(now.monotonic, permit)
+        self.budgets.get(self.owners.get(&permit)?)?.client.wait_of(now.monotonic, permit)
     }
 
     /// The waits of the requests whose turn a leader has stated.
     pub fn known_waits(&self, now: Now) -> impl Iterator<Item = (PermitId, BudgetWait)> {
-        self.clients.values().flat_map(move |(_, client)| client.known_waits(now.monotonic))
+        self.budgets.values().flat_map(move |budget| budget.client.known_waits(now.monotonic))
     }
 
     /// Adds the counters of the budgets to those of the node's own queue.
     #[must_use]
     pub fn count(&self, own: PermitCounts) -> PermitCounts {
-        let clients = || self.clients.values().map(|(_, client)| client);
+        let clients = || self.budgets.values().map(|budget| &budget.client);
         PermitCounts {
-            budgets: self.clients.len() as u64,
-            budgets_led: self.leads.len() as u64,
+            budgets: self.budgets.len() as u64,
+            budgets_led: self.leads().count() as u64,
             budget_waiting: clients().map(BudgetClient::waiting).sum(),
             budget_in_flight: clients().map(BudgetClient::in_flight).sum(),
             alone_total: clients().map(|client| client.alone_total).sum(),
@@ -57,11 +57,11 @@ impl Budgets {
     /// How many claims were looked at since the last call.
     #[cfg(test)]
     pub(in crate::core::budget) fn take_looked_at(&self) -> usize {
-        self.clients.values().map(|(_, client)| client.take_looked_at()).sum()
+        self.budgets.values().map(|budget| budget.client.take_looked_at()).sum()
     }
 
     /// The owners of the budgets that this node leads, with the epochs of its terms.
     pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.leads.iter().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
+        self.leads().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
     }
 }
