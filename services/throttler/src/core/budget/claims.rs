@@ -1,4 +1,5 @@
-//! A node's claims on one budget. Thousands may wait, but each message concerns few: those are found without a look at the others.
+//! A node's permits of one budget, each with one record from its request to its accepted return. Thousands may wait, but each message
+//! concerns few: those are found without a look at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,12 +18,14 @@ pub(super) struct Claims {
     placed: BTreeSet<PermitId>,
     /// Claims whose pulls may run, as many as the node pulls at once.
     in_flight: BTreeSet<PermitId>,
-    /// Claims that the leader was asked for and has not answered.
+    /// Claims that are returned.
+    returned: BTreeSet<PermitId>,
+    /// Claims about which the leader was asked and has not answered.
     asked: BTreeSet<PermitId>,
     /// Claims with limits that were not sent to the leader.
     unsent: BTreeSet<PermitId>,
-    /// Ordered by the time when each was requested last on this node.
-    wanted: BTreeSet<(Duration, PermitId)>,
+    /// Ordered by the time when each lapses.
+    lapses: BTreeSet<(Duration, PermitId)>,
     #[cfg(test)]
     looked_at: std::cell::Cell<usize>,
 }
@@ -30,10 +33,6 @@ pub(super) struct Claims {
 impl Claims {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
-    }
-
-    pub(super) fn contains(&self, permit: PermitId) -> bool {
-        self.all.contains_key(&permit)
     }
 
     pub(super) fn get(&self, permit: PermitId) -> Option<&Claim> {
@@ -95,6 +94,14 @@ impl Claims {
         self.in_flight.len()
     }
 
+    pub(super) fn returned(&self) -> impl Iterator<Item = PermitId> {
+        self.returned.iter().inspect(|_| self.look()).copied()
+    }
+
+    pub(super) fn returned_count(&self) -> usize {
+        self.returned.len()
+    }
+
     pub(super) fn asked(&self) -> impl Iterator<Item = PermitId> {
         self.asked.iter().inspect(|_| self.look()).copied()
     }
@@ -103,15 +110,14 @@ impl Claims {
         self.unsent.iter().inspect(|_| self.look()).copied()
     }
 
-    /// Claims that were not requested after `since`.
-    pub(super) fn unwanted_since(&self, since: Duration) -> impl Iterator<Item = PermitId> {
-        self.wanted.iter().take_while(move |(wanted, _)| *wanted <= since).inspect(|_| self.look()).map(|(_, permit)| *permit)
+    pub(super) fn lapsed(&self, now: Duration) -> Vec<PermitId> {
+        self.lapses.iter().take_while(|(at, _)| *at <= now).inspect(|_| self.look()).map(|(_, permit)| *permit).collect()
     }
 
     pub(super) fn assert_invariants(&self) {
         let all = self.all.len();
-        debug_assert_eq!(self.waiting.len() + self.in_flight.len(), all, "each claim waits or may pull");
-        debug_assert_eq!(self.wanted.len(), all, "each claim was wanted last at one time");
+        debug_assert_eq!(self.waiting.len() + self.in_flight.len() + self.returned.len(), all, "each claim is in one stage");
+        debug_assert_eq!(self.lapses.len(), all, "each claim lapses at one time");
         if all <= COUNTED_ANEW {
             let count = |which: fn(&Claim) -> bool| self.all.values().filter(|claim| which(claim)).count();
             debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "each claim with a stated turn is found");
@@ -124,8 +130,9 @@ impl Claims {
         match claim.stage {
             Stage::Waiting => drop(self.waiting.insert((claim.number, permit))),
             Stage::Held { .. } | Stage::Alone => drop(self.in_flight.insert(permit)),
+            Stage::Returned { .. } => drop(self.returned.insert(permit)),
         }
-        self.wanted.insert((claim.wanted, permit));
+        self.lapses.insert((claim.lapses(), permit));
         for (set, is_in) in
             [(&mut self.placed, claim.is_placed()), (&mut self.asked, claim.asked.is_some()), (&mut self.unsent, claim.is_unsent())]
         {
@@ -137,8 +144,8 @@ impl Claims {
 
     fn leave(&mut self, permit: PermitId, claim: &Claim) {
         self.waiting.remove(&(claim.number, permit));
-        self.wanted.remove(&(claim.wanted, permit));
-        for set in [&mut self.in_flight, &mut self.placed, &mut self.asked, &mut self.unsent] {
+        self.lapses.remove(&(claim.lapses(), permit));
+        for set in [&mut self.in_flight, &mut self.returned, &mut self.placed, &mut self.asked, &mut self.unsent] {
             set.remove(&permit);
         }
     }

@@ -1,4 +1,5 @@
-//! The cost of a message does not depend on how many of a node's pulls wait. It is counted in claims that are looked at.
+//! What becomes of a permit, and the cost of a message, which does not depend on how many of a node's pulls wait. It is counted in claims
+//! that are looked at.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -75,4 +76,17 @@ fn a_pull_costs_the_same_however_many_wait() {
     let (few, many) = (looked_at_for_a_pull(20), looked_at_for_a_pull(2_000));
     assert_eq!(few, many);
     assert!(many <= LOOKED_AT_MOST, "{many}");
+}
+
+#[test]
+fn permit_that_is_requested_again_is_not_returned_any_more() {
+    let mut random = Random::seeded(1);
+    let budgets = Budgets::new("n1".parse().expect("a name"), BudgetPolicy::default(), Random::seeded(random.word()));
+    let permit = PermitId::random(&mut random);
+    let mut node = Node { now: Duration::from_secs(100), random, budgets, pulling: VecDeque::new() };
+    let request = || Input::Want { owner: OWNER.to_owned(), permit };
+    node.step(request());
+    node.step(Input::Release { permit, limits: Vec::new(), served: None });
+    node.step(request());
+    assert_eq!(node.budgets.count(contract::messages::throttler::PermitCounts::default()).budget_waiting, 1);
 }

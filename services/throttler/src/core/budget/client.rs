@@ -6,7 +6,6 @@ mod replies;
 mod returning;
 mod time;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::RoundTrips;
@@ -14,7 +13,7 @@ use contract::messages::throttler::RegistryLimit;
 use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
-use super::claim::{BudgetWait, Claim, Return, Stage};
+use super::claim::{BudgetWait, Claim, Stage};
 use super::claims::Claims;
 use super::planted_bug::PlantedBug;
 use super::policies::lower_than;
@@ -48,7 +47,6 @@ pub(super) struct BudgetClient {
     /// How long a leader's answers take.
     round_trips: RoundTrips,
     claims: Claims,
-    returns: BTreeMap<PermitId, Return>,
     pub(super) remembered: Remembered,
     /// The epoch of the leader that `remembered` was sent to.
     informed_epoch: u64,
@@ -103,7 +101,6 @@ impl BudgetClient {
             unanswered: (0, 0),
             round_trips: RoundTrips::expected(ANSWER_EXPECTED),
             claims: Claims::default(),
-            returns: BTreeMap::new(),
             remembered: Remembered::default(),
             informed_epoch: 0,
             check_leader_until: None,
@@ -130,16 +127,16 @@ impl BudgetClient {
             self.look_first(now);
         }
         self.numbers += 1;
-        let known = self.claims.change(permit, |claim| {
-            claim.wanted = now;
-            claim.stage
-        });
-        if known.is_none() {
+        let known = self.claims.get(permit).map(|claim| claim.stage).filter(|stage| !stage.is_returned());
+        if known.is_some() {
+            self.claims.change(permit, |claim| claim.wanted = now);
+        } else {
+            self.claims.remove(permit);
             self.claims.insert(permit, Claim::new(self.numbers, now));
         }
         match known {
-            Some(stage @ (Stage::Held { .. } | Stage::Alone)) => vec![self.granted(permit, stage == Stage::Alone)],
-            Some(Stage::Waiting) | None => self.tick(now),
+            Some(stage) if stage.is_in_flight() => vec![self.granted(permit, stage == Stage::Alone)],
+            _ => self.tick(now),
         }
     }
 
@@ -215,9 +212,9 @@ impl BudgetClient {
 
     /// The leader has called this request: ask now.
     pub(super) fn turn(&mut self, now: Duration, permit: PermitId) -> Vec<Effect> {
-        if self.claims.contains(permit) {
+        if self.claims.get(permit).is_some() {
             self.claims.change_waiting(permit, |claim| (claim.ask_at, claim.asked) = (now, None));
-        } else if !self.returns.contains_key(&permit) {
+        } else {
             // The permit is not wanted any more. The return is sent to the leader again, because the first message was lost.
             self.give_back(now, permit, false, None, None);
         }
@@ -251,7 +248,8 @@ impl BudgetClient {
         let asked = |asked: Option<Duration>| asked.map(|asked| asked + within);
         let claims = self.may_go(now).into_iter().filter_map(|permit| self.claims.get(permit));
         let asks = claims.map(|claim| asked(claim.asked).unwrap_or(if self.leader.is_some() { claim.ask_at } else { now + within }));
-        let returns = self.returns.values().map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + within)));
+        let returned = self.claims.returned().filter_map(|permit| self.claims.get(permit));
+        let returns = returned.map(|back| asked(back.asked).unwrap_or(back.ask_at.max(now + within)));
         let renews = self.claims.in_flight_count() > 0 || self.check_leader_until.is_some();
         let renew = (self.leader.is_some() && renews).then(|| asked(self.renew_asked).unwrap_or(self.renew_at));
         let campaign = if self.leader.is_none() { self.campaign_at } else { None };
@@ -261,7 +259,7 @@ impl BudgetClient {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.returns.is_empty() && self.check_leader_until.is_none()
+        self.claims.is_empty() && self.check_leader_until.is_none()
     }
 
     /// How many claims were looked at since the last call.
@@ -284,8 +282,7 @@ impl BudgetClient {
     }
 
     pub(super) fn assert_invariants(&self) {
-        debug_assert!(self.returns.len() <= RETURNS_MAX, "returns are bounded");
-        debug_assert!(self.returns.keys().all(|permit| !self.claims.contains(*permit)), "what is wanted is not returned");
+        debug_assert!(self.claims.returned_count() <= RETURNS_MAX, "returns are bounded");
         debug_assert!(self.misses < MISSES_TO_LOSE_LEADER, "a leader that leaves this many requests unanswered counts as lost");
         self.claims.assert_invariants();
     }

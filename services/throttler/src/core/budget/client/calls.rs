@@ -5,6 +5,7 @@ use std::time::Duration;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, GrantBudget, KnownLimits, PermitLimits, RenewBudget, ReturnBudget};
 use contract::{DEADLINES, NodeName, PermitId};
 
+use super::super::claim::Stage;
 use super::super::{BudgetRequest, Effect};
 use super::BudgetClient;
 
@@ -15,21 +16,18 @@ impl BudgetClient {
     pub(super) fn call_leader(&mut self, now: Duration, leader: &NodeName, epoch: u64, wanted: &mut Vec<Effect>) {
         self.call_renew(now, leader, epoch, wanted);
         let known = self.news_for(now, epoch);
-        for permit in self.may_go(now) {
-            if self.claims.get(permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now) {
-                self.claims.change(permit, |claim| claim.asked = Some(now));
-                let (owner, node) = (self.membership.owner.clone(), self.membership.node.clone());
-                let ask = GrantBudget { owner, node, permit, known: known.clone(), caps: self.membership.settings };
-                wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Grant(ask) });
-            }
-        }
-        for (permit, back) in &mut self.returns {
-            if back.asked.is_none() && back.ask_at <= now {
-                back.asked = Some(now);
-                let (owner, node, limits) = (self.membership.owner.clone(), self.membership.node.clone(), back.limits.clone());
-                let call = ReturnBudget { owner, node, permit: *permit, used: back.used, limits, served: back.served };
-                wanted.push(Effect::Call { to: leader.clone(), asked: now, call: BudgetRequest::Return(call) });
-            }
+        let is_due = |permit: &PermitId| self.claims.get(*permit).is_some_and(|claim| claim.asked.is_none() && claim.ask_at <= now);
+        let due: Vec<PermitId> = self.may_go(now).into_iter().chain(self.claims.returned()).filter(is_due).collect();
+        for permit in due {
+            self.claims.change(permit, |claim| claim.asked = Some(now));
+            let Some(claim) = self.claims.get(permit) else { continue };
+            let (owner, node) = (self.membership.owner.clone(), self.membership.node.clone());
+            let call = if let Stage::Returned { used, served } = claim.stage {
+                BudgetRequest::Return(ReturnBudget { owner, node, permit, used, limits: claim.limits.clone(), served })
+            } else {
+                BudgetRequest::Grant(GrantBudget { owner, node, permit, known: known.clone(), caps: self.membership.settings })
+            };
+            wanted.push(Effect::Call { to: leader.clone(), asked: now, call });
         }
     }
 

@@ -39,8 +39,8 @@ impl BudgetClient {
             (BudgetRequest::Grant(ask), BudgetReply::Granted(answer)) => self.answered(now, asked, usual, ask.permit, answer, &mut wanted),
             (BudgetRequest::Renew(renew), BudgetReply::Renewed(renewed)) => self.renewed(now, asked, renew, renewed),
             (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
-                if self.accept(now, asked, epoch) {
-                    self.returns.remove(&back.permit);
+                if self.accept(now, asked, epoch) && self.claims.get(back.permit).is_some_and(|claim| claim.stage.is_returned()) {
+                    self.claims.remove(back.permit);
                 }
             }
             (_, _) => {}
@@ -58,7 +58,6 @@ impl BudgetClient {
         let ask_at = now + self.hold_off();
         self.renew_at = ask_at;
         self.claims.change_all(|claim| (claim.asked, claim.ask_at, claim.limits_sent) = (None, ask_at, false));
-        self.returns.values_mut().for_each(|back| (back.asked, back.ask_at) = (None, ask_at));
     }
 
     /// Whether a leader's message counts. If it does, its epoch is remembered.
@@ -100,7 +99,7 @@ impl BudgetClient {
             BudgetAnswer::NotLeading {} | BudgetAnswer::Unknown { .. } => 0,
         };
         let counts = self.accept(now, asked, epoch);
-        if self.claims.get(permit).is_some_and(|claim| claim.asked == Some(asked)) {
+        if self.claims.get(permit).is_some_and(|claim| claim.asked == Some(asked) && !claim.stage.is_returned()) {
             self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, now + CALL_LATE));
         }
         if !counts {
@@ -165,7 +164,7 @@ impl BudgetClient {
             self.claims.change(stated.permit, |claim| claim.limits_sent = true);
         }
         for permit in renewed.kept {
-            if self.claims.get(permit).is_some_and(|claim| claim.stage != Stage::Waiting) {
+            if self.claims.get(permit).is_some_and(|claim| claim.stage.is_in_flight()) {
                 self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + DEADLINES.budget_permit_lease });
             }
         }

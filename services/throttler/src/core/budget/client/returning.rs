@@ -6,7 +6,7 @@ use contract::PermitId;
 use contract::messages::throttler::RegistryLimit;
 
 use super::super::Effect;
-use super::super::claim::{Return, Stage};
+use super::super::claim::Claim;
 use super::{BudgetClient, RETURNS_MAX};
 
 /// How long after a pull, or after the bus came back, a node checks the leader. By then a leader that died has a successor that knows the
@@ -21,15 +21,16 @@ impl BudgetClient {
         limits: Vec<RegistryLimit>,
         served: Option<bool>,
     ) -> Vec<Effect> {
-        let Some(claim) = self.claims.remove(permit) else { return Vec::new() };
-        let unsent = if limits.is_empty() { claim.limits.filter(|_| !claim.limits_sent) } else { Some(limits) };
+        let Some(claim) = self.claims.get(permit).filter(|claim| !claim.stage.is_returned()) else { return Vec::new() };
+        let used = claim.stage.is_in_flight();
+        let unsent = if limits.is_empty() { claim.limits.clone().filter(|_| !claim.limits_sent) } else { Some(limits) };
         if let Some(limits) = &unsent {
             self.remembered.learn_first_hand(now, limits);
         }
-        if claim.stage != Stage::Waiting {
+        if used {
             self.check_that_leader_knows_quota(now);
         }
-        self.give_back(now, permit, claim.stage != Stage::Waiting, unsent, served);
+        self.give_back(now, permit, used, unsent, served);
         self.tick(now)
     }
 
@@ -42,8 +43,9 @@ impl BudgetClient {
         limits: Option<Vec<RegistryLimit>>,
         served: Option<bool>,
     ) {
-        if self.returns.len() < RETURNS_MAX {
-            self.returns.insert(permit, Return { used, limits, served, since: now, ask_at: now, asked: None });
+        self.claims.remove(permit);
+        if self.claims.returned_count() < RETURNS_MAX {
+            self.claims.insert(permit, Claim::returned(now, used, served, limits));
         }
     }
 

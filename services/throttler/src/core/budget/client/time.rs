@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use contract::{DEADLINES, PermitId};
+use contract::PermitId;
 
 use super::super::claim::Stage;
 use super::super::{Alone, Effect, MISSES_TO_LOSE_LEADER};
 use super::BudgetClient;
 
-/// A return that no leader accepted is repeated for this long. By then the permit has expired.
-const RETURNED_AGAIN_FOR: Duration = Duration::from_secs(10);
 /// A node with claims wakes every second. If it did not for this long, it slept or its clock jumped, so the lack of contact with a leader
 /// shows nothing.
 const SLEPT: Duration = Duration::from_secs(3);
@@ -36,15 +34,12 @@ impl BudgetClient {
             self.claims.change_all(|claim| claim.wanted = (claim.wanted + slept).min(now));
         }
         self.count_overruns(now, wanted);
-        let dead: Vec<PermitId> =
-            now.checked_sub(DEADLINES.permit_lease).map(|since| self.claims.unwanted_since(since).collect()).unwrap_or_default();
-        for permit in dead {
-            let Some(claim) = self.claims.remove(permit) else { continue };
+        for permit in self.claims.lapsed(now) {
+            let Some(claim) = self.claims.remove(permit).filter(|claim| !claim.stage.is_returned()) else { continue };
             wanted.push(Effect::Lapsed { permit });
-            self.give_back(now, permit, claim.stage != Stage::Waiting, claim.limits, None);
+            self.give_back(now, permit, claim.stage.is_in_flight(), claim.limits, None);
         }
         self.check_leader_until = self.check_leader_until.filter(|until| now < *until);
-        self.returns.retain(|_, back| now < back.since + RETURNED_AGAIN_FOR);
     }
 
     fn count_overruns(&mut self, now: Duration, wanted: &mut Vec<Effect>) {
@@ -74,9 +69,6 @@ impl BudgetClient {
         for permit in self.claims.asked().filter(is_late).collect::<Vec<_>>() {
             missed = true;
             self.claims.change(permit, |claim| (claim.asked, claim.ask_at) = (None, ask_at));
-        }
-        for back in self.returns.values_mut().filter(|back| late(back.asked)) {
-            (back.asked, back.ask_at, missed) = (None, ask_at, true);
         }
         if late(self.renew_asked) {
             (self.renew_asked, self.renew_at, missed) = (None, ask_at, true);
