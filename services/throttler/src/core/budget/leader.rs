@@ -8,7 +8,7 @@ mod rate_in_force;
 mod tests;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::RoundTrips;
@@ -22,8 +22,7 @@ use self::admission::PERMITS_MAX;
 use self::rate_in_force::adaptive;
 use super::BudgetPolicy;
 use super::adaptive_rate::AdaptiveRate;
-use super::fair_queue::FairQueue;
-use super::permits::{Permits, Stage};
+use super::permits::{Permit, Permits, Stage};
 use super::planted_bug::PlantedBug;
 use super::quota::{Out, Quota};
 use super::rate_limiter::RateLimiter;
@@ -69,10 +68,7 @@ pub(super) struct Leader {
     adaptive: Option<AdaptiveRate>,
     silence: Silence,
     quota: Quota,
-    queue: FairQueue,
     permits: Permits,
-    /// Permits whose holders have asked again and wait for another turn of the rate.
-    late: BTreeSet<PermitId>,
     returned: BTreeMap<PermitId, Duration>,
     /// The share of the budget that is kept for silent nodes.
     reserved: f64,
@@ -117,9 +113,7 @@ impl Leader {
             adaptive: adaptive(now, policy),
             silence: Silence::default(),
             quota: Quota::new(planted_bug),
-            queue: FairQueue::default(),
             permits: Permits::default(),
-            late: BTreeSet::new(),
             returned: BTreeMap::new(),
             reserved: 0.0,
             least: 0.0,
@@ -157,30 +151,30 @@ impl Leader {
             return BudgetAnswer::Refused { epoch, text: "this permit was returned".to_owned() };
         }
         if let Some(permit) = self.permits.get(ask.permit) {
-            match &permit.stage {
-                Stage::Called(place, waiter) => {
+            match permit.stage {
+                Stage::Waiting(_) => {}
+                Stage::Called(_) => {
                     let took = self.fetches.saw(now, permit.granted);
                     if !self.takes_another_turn(permit, took) {
                         return self.claimed(now, ask);
                     }
-                    self.queue.put(*place, waiter.clone().fetched_late());
-                    self.permits.remove(ask.permit);
+                    self.permits.put_back(ask.permit);
                 }
-                Stage::Claimed => {
+                Stage::Claimed | Stage::Late => {
                     let late = self.takes_another_turn(permit, now.saturating_sub(permit.turn));
                     return if late { self.claimed_late(now, ask) } else { self.claimed(now, ask) };
                 }
             }
         }
-        if let Err(reason) = self.queue.join(now, &ask.node, ask.permit) {
+        if let Err(reason) = self.permits.request(now, &ask.node, ask.permit) {
             let text = format!("{reason} for the fleet's budget of {}: try again later", self.owner);
             return BudgetAnswer::Refused { epoch, text };
         }
         self.admit(now);
-        if self.permits.contains(ask.permit) {
+        if self.is_out(ask.permit) {
             return self.claimed(now, ask);
         }
-        let ahead = self.queue.ahead_of(ask.permit).unwrap_or_default();
+        let ahead = self.permits.ahead_of(ask.permit).unwrap_or_default();
         let wait_ms = self.wait(now, ahead, &ask.node).as_millis() as u64;
         BudgetAnswer::Queued { epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
     }
@@ -191,21 +185,19 @@ impl Leader {
         let mut kept = Vec::new();
         let mut strangers = self.strangers_taken(now, &renew.node);
         for id in renew.permits.iter().take(BUDGET_PERMITS_PER_NODE) {
-            match self.permits.get(*id) {
-                _ if self.is_of_another(*id, &renew.node) => continue,
-                Some(_) => {
-                    self.permits.claim(*id);
-                    if self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
-                        self.permits.refresh(now, *id);
-                    }
-                    self.late.remove(id);
+            if self.is_of_another(*id, &renew.node) {
+                continue;
+            }
+            if self.is_out(*id) {
+                self.permits.claim(*id);
+                if self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
+                    self.permits.refresh(now, *id);
                 }
-                None if self.returned.contains_key(id) || strangers == 0 || self.permits.len() >= PERMITS_MAX => continue,
-                None => {
-                    strangers -= 1;
-                    self.queue.leave(*id);
-                    self.permits.insert(now, *id, renew.node.clone(), Stage::Claimed, true);
-                }
+            } else if self.returned.contains_key(id) || strangers == 0 || self.permits.out_count() >= PERMITS_MAX {
+                continue;
+            } else {
+                strangers -= 1;
+                self.permits.take_over(now, *id, renew.node.clone());
             }
             kept.push(*id);
         }
@@ -223,12 +215,12 @@ impl Leader {
         if self.is_of_another(back.permit, &back.node) {
             return;
         }
-        let held = self.permits.get(back.permit);
+        let held = self.permits.get(back.permit).filter(|permit| permit.is_out());
         let was_granted = held.is_some();
         // If the holder has reported limits, it is already known that the pull was served.
         let answered = held.and_then(|permit| Some((permit.granted_here(), back.served.filter(|served| !(permit.answered && *served))?)));
         match &back.limits {
-            Some(limits) if held.is_some() => drop(self.learn_stated(now, &back.node, back.permit, limits)),
+            Some(limits) if was_granted => drop(self.learn_stated(now, &back.node, back.permit, limits)),
             // A pull that an earlier leader granted.
             Some(limits) if !self.returned.contains_key(&back.permit) => {
                 self.learn_limits(now, &back.node, &KnownLimits { none_stated: limits.is_empty(), limits: limits.clone() });
@@ -238,7 +230,6 @@ impl Leader {
         if let Some((granted, served)) = answered {
             self.answered(now, &back.node, granted, served);
         }
-        self.queue.leave(back.permit);
         self.end(now, back.permit, back.used);
         // An id without a permit may be invented, so half of the room is for permits that were granted.
         let room = if was_granted { RETURNED_MAX } else { RETURNED_MAX / 2 };
@@ -262,29 +253,27 @@ impl Leader {
     /// When to tick next at the latest.
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
         // A lapse may be noticed this much later.
-        let lapse = (!self.permits.is_empty()).then_some(now + AWAKE_EVERY);
+        let lapse = (self.permits.out_count() > 0).then_some(now + AWAKE_EVERY);
         lapse.into_iter().chain(self.next_admission(now)).min()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
-        self.permits.len()
+        self.permits.out_count()
     }
 
     pub(super) fn waiting(&self) -> u64 {
-        self.queue.len() as u64
+        self.permits.waiting()
     }
 
     pub(super) fn assert_invariants(&self) {
-        debug_assert!(self.permits.len() <= PERMITS_MAX, "permits are bounded");
+        debug_assert!(self.permits.out_count() <= PERMITS_MAX, "permits are bounded");
         debug_assert!(self.returned.len() <= RETURNED_MAX, "remembered returns are bounded");
-        debug_assert!(self.late.iter().all(|id| self.permits.contains(*id)), "each late start has a permit");
         debug_assert!((0.0..=1.0).contains(&self.reserved), "the kept share is a fraction: {}", self.reserved);
-        self.queue.assert_invariants();
         self.permits.assert_invariants();
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.permits.is_empty() && self.queue.is_empty()
+        self.permits.is_empty()
     }
 
     /// The caps in force, whatever the registry turns out to sustain.
@@ -294,35 +283,31 @@ impl Leader {
 
     /// Whether another node holds the permit or waits for it.
     fn is_of_another(&self, id: PermitId, node: &NodeName) -> bool {
-        let of = self.permits.get(id).map(|permit| &permit.node).or_else(|| self.queue.node_of(id));
-        of.is_some_and(|of| of != node)
+        self.permits.get(id).is_some_and(|permit| permit.node != *node)
+    }
+
+    fn is_out(&self, id: PermitId) -> bool {
+        self.permits.get(id).is_some_and(Permit::is_out)
     }
 
     /// Hands the permit over to its node.
     fn claimed(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
         // The answer says it.
         self.turns.retain(|(_, turn)| turn.permit != ask.permit);
-        let epoch = self.term.epoch;
-        match self.permits.get(ask.permit) {
-            Some(permit) if permit.node == ask.node => {
-                self.permits.claim(ask.permit);
-                self.permits.refresh(now, ask.permit);
-                let known = self.limits_for(now, &ask.node);
-                BudgetAnswer::Granted { epoch, lease_ms: DEADLINES.budget_permit_lease.as_millis() as u64, known, caps: self.caps() }
-            }
-            _ => BudgetAnswer::Refused { epoch, text: "another node holds this permit".to_owned() },
-        }
+        self.permits.claim(ask.permit);
+        self.permits.refresh(now, ask.permit);
+        let (known, lease_ms) = (self.limits_for(now, &ask.node), DEADLINES.budget_permit_lease.as_millis() as u64);
+        BudgetAnswer::Granted { epoch: self.term.epoch, lease_ms, known, caps: self.caps() }
     }
 
     fn out(&self) -> Out {
         self.permits.out()
     }
 
-    /// Ends a permit; `used`: a pull may have begun with it.
+    /// Ends a request or its permit; `used`: a pull may have begun with it.
     fn end(&mut self, now: Duration, id: PermitId, used: bool) {
         let Some(permit) = self.permits.remove(id) else { return };
-        self.late.remove(&id);
-        if used && matches!(permit.stage, Stage::Claimed) {
+        if used && permit.is_in_use() {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
             if !permit.answered {
                 self.quota.ended_unanswered(now);
@@ -348,7 +333,6 @@ impl Leader {
         for id in self.permits.lapsed(now) {
             self.end(now, id, true);
         }
-        self.queue.expire(now);
         self.quota.expire(now);
         self.returned.retain(|_, at| now < *at + RETURNED_REMEMBERED);
     }

@@ -7,7 +7,6 @@ use contract::NodeName;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, BudgetTurn};
 
 use super::Leader;
-use crate::core::budget::permits::Stage;
 use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::quota::Allowance;
 use crate::core::budget::silence;
@@ -29,16 +28,14 @@ impl Leader {
             return;
         }
         self.admit_late(now);
-        while !self.queue.is_empty() && !self.is_full() {
+        while self.permits.waiting() > 0 && !self.is_full() {
             let Some(excluded) = self.passed_over(now) else { return };
             if !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
-            let Some((place, waiter)) = self.queue.next(&excluded) else { return };
-            let (node, id) = (waiter.node.clone(), waiter.permit);
+            let Some((node, permit)) = self.permits.call_next(now, &excluded) else { return };
             self.own_pull_announced &= node != self.node;
-            self.turns.push((node.clone(), BudgetTurn { owner: self.owner.clone(), permit: id }));
-            self.permits.insert(now, id, node, Stage::Called(place, waiter), false);
+            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit }));
             if let Some(adaptive) = &mut self.adaptive {
                 adaptive.granted(now);
             }
@@ -48,7 +45,7 @@ impl Leader {
     /// When the leader has to look next at what waits, if no message comes. Until then it can grant no permit.
     pub(super) fn next_admission(&self, now: Duration) -> Option<Duration> {
         let (from, ready_in) = (self.admits_from(now), self.rate_limiter.ready_in(now, 0));
-        let turn = (!self.queue.is_empty()).then(|| match self.quota.allows(now, self.out()) {
+        let turn = (self.permits.waiting() > 0).then(|| match self.quota.allows(now, self.out()) {
             _ if from > now => from,
             _ if self.is_full() => now + PERMIT_AWAITED,
             // The rate allows a permit, and no waiting node may have one before another comes back.
@@ -57,7 +54,7 @@ impl Leader {
             Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
             Allowance::Except(_) | Allowance::No(_) => now + QUOTA_LOOKED_AT,
         });
-        let late = (!self.late.is_empty()).then(|| from.max(now + ready_in));
+        let late = self.permits.first_late().map(|_| from.max(now + ready_in));
         turn.into_iter().chain(late).min()
     }
 
@@ -79,7 +76,7 @@ impl Leader {
             Allowance::No(_) => return None,
         };
         let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
-        self.queue.has_others_than(&excluded).then_some(excluded)
+        self.permits.others_wait(&excluded).then_some(excluded)
     }
 
     /// Whether the registry answered before and now answers no node.
@@ -95,7 +92,7 @@ impl Leader {
     /// Passes over nodes that hold as many permits as one node may.
     fn pass_over_full_nodes(&self, mut excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
         let most = self.most_of_one();
-        if self.permits.len() >= most {
+        if self.permits.out_count() >= most {
             excluded.extend(self.permits.nodes_holding(most).cloned());
         }
         excluded
@@ -106,7 +103,7 @@ impl Leader {
         let Some(slots) = self.slots() else { return excluded };
         let mut nodes = excluded.clone();
         nodes.extend(self.permits.nodes_holding(quarter(slots)).cloned());
-        if self.queue.has_others_than(&nodes) { nodes } else { excluded }
+        if self.permits.others_wait(&nodes) { nodes } else { excluded }
     }
 
     pub(super) fn slots(&self) -> Option<u64> {
@@ -116,7 +113,7 @@ impl Leader {
 
     pub(super) fn is_full(&self) -> bool {
         let most = self.slots().map_or(PERMITS_MAX, |slots| slots.min(PERMITS_MAX));
-        self.permits.len() >= most
+        self.permits.out_count() >= most
     }
 
     /// The most permits of one node. A quarter of the slots is left to the others, so that a node that never returns a permit does not keep

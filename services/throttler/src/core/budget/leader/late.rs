@@ -20,30 +20,21 @@ impl Leader {
     /// A node that asks again for a granted permit has not begun, because the answer was lost. It takes a further turn of the rate, the
     /// next one.
     pub(super) fn claimed_late(&mut self, now: Duration, ask: &GrantBudget) -> BudgetAnswer {
-        self.permits.refresh(now, ask.permit);
-        self.late.insert(ask.permit);
+        self.permits.claimed_late(now, ask.permit);
         self.admit(now);
-        if !self.late.contains(&ask.permit) {
-            return self.claimed(now, ask);
-        }
-        let ahead = self.late.iter().take_while(|id| **id != ask.permit).count() as u64;
+        let Some(ahead) = self.permits.late_before(ask.permit) else { return self.claimed(now, ask) };
         let wait_ms = self.rate_limiter.ready_in(now, ahead).as_millis() as u64;
         BudgetAnswer::Queued { epoch: self.term.epoch, ahead, wait_ms, known: self.limits_for(now, &ask.node), caps: self.caps() }
     }
 
     /// Permits that are asked for again precede the queue, because each was granted once and counts as out.
     pub(super) fn admit_late(&mut self, now: Duration) {
-        while let Some(id) = self.late.first().copied() {
-            let Some(node) = self.permits.get(id).map(|permit| permit.node.clone()) else {
-                self.late.remove(&id);
-                continue;
-            };
+        while let Some((node, permit)) = self.permits.first_late() {
             if !self.rate_limiter.take(now) {
                 return;
             }
-            self.late.remove(&id);
-            self.permits.grant_again(now, id);
-            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit: id }));
+            self.permits.grant_again(now, permit);
+            self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit }));
         }
     }
 }

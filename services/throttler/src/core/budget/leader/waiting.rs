@@ -6,15 +6,14 @@ use contract::NodeName;
 use contract::messages::throttler::BudgetWaiter;
 
 use super::Leader;
-use crate::core::budget::fair_queue::Waiter;
 
 impl Leader {
     pub(in crate::core::budget) fn waiters(&self, now: Duration, most: usize) -> Vec<BudgetWaiter> {
-        let waits = |(ahead, waiter): (usize, &Waiter)| BudgetWaiter {
-            node: waiter.node.clone(),
-            wait_ms: self.wait(now, ahead as u64, &waiter.node).as_millis() as u64,
+        let waits = |(ahead, node): (usize, &NodeName)| BudgetWaiter {
+            node: node.clone(),
+            wait_ms: self.wait(now, ahead as u64, node).as_millis() as u64,
         };
-        self.queue.waiters().take(most).enumerate().map(waits).collect()
+        self.permits.waiting_nodes().take(most).enumerate().map(waits).collect()
     }
 
     /// How long until a waiting node has its turn, with `ahead` requests before it.
@@ -24,7 +23,7 @@ impl Leader {
         let slots = match self.slots() {
             None => Duration::ZERO,
             Some(slots) => {
-                let free = slots.saturating_sub(self.permits.len());
+                let free = slots.saturating_sub(self.permits.out_count());
                 let rounds = if ahead < free { 0 } else { (ahead - free) / slots + 1 };
                 self.pull_takes.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
             }
