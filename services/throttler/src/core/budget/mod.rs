@@ -65,8 +65,8 @@ pub enum Alone {
     Share,
 }
 
-/// The budget of one owner by a node's settings, which are the same for all owners. The fleet policy overrides them; without it the median
-/// of the nodes' settings applies.
+/// The budget of one owner. A node's settings are the same for all owners; the caps that its leader applies are those of the fleet policy,
+/// where it sets none the median of those that nodes state, and else the leader's own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetPolicy {
     /// Pulls that the fleet may begin in a second; 0 for no limit.
@@ -80,6 +80,15 @@ pub struct BudgetPolicy {
 }
 
 impl BudgetPolicy {
+    /// This budget with these caps where they are set.
+    fn with(self, caps: Caps) -> Self {
+        Self {
+            per_second: caps.pulls_per_second.unwrap_or(self.per_second),
+            at_once: caps.pulls_at_once.map_or(self.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            ..self
+        }
+    }
+
     /// The two caps of the fleet.
     fn caps(&self) -> Caps {
         Caps { pulls_per_second: Some(self.per_second), pulls_at_once: Some(self.at_once as u64) }

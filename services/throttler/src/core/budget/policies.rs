@@ -34,12 +34,7 @@ impl Policies {
 
     /// The limits for an owner's budget, as far as this node knows. A leader may know of other nodes' settings.
     pub(super) fn of(&self, owner: &str) -> BudgetPolicy {
-        let (fleet_caps, settings) = (self.fleet_caps_of(owner), self.settings);
-        BudgetPolicy {
-            per_second: fleet_caps.pulls_per_second.unwrap_or(settings.per_second),
-            at_once: fleet_caps.pulls_at_once.map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
-            ..settings
-        }
+        self.settings.with(self.fleet_caps_of(owner))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use contract::policy::FleetPolicy;
 
+use super::stated_caps::StatedCaps;
 use super::{Budget, Budgets};
 use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::{BudgetPolicy, Effect};
@@ -26,17 +27,20 @@ impl Budgets {
 
     /// Sets the caps in force of a budget that this node leads.
     pub(super) fn set_caps(&mut self, now: Duration, owner: &str) {
-        let ((silent, known), policy) = (self.silent(), self.policy_of_leader(owner));
-        let by_policy = self.policies.fleet_caps_of(owner);
+        let (silent, known) = self.silent();
+        let Some(policy) = self.lead(owner).map(|lead| self.policy_of_leader(owner, &lead.stated_caps)) else { return };
         let Some(Budget { client, lead: Some(lead), .. }) = self.budgets.get_mut(owner) else { return };
-        let policy = lead.stated_caps.in_force(policy, by_policy);
         lead.core.set_policy(now, policy);
         lead.core.reserve(silent, known);
         client.set_caps_in_force(now, lead.core.caps());
     }
 
-    /// The limits for a budget that this node leads, as long as no other node has stated its own.
-    pub(super) fn policy_of_leader(&self, owner: &str) -> BudgetPolicy {
-        if self.planted_bug == Some(PlantedBug::PolicyIgnored) { self.policies.settings } else { self.policies.of(owner) }
+    /// The limits for a budget that this node leads.
+    pub(super) fn policy_of_leader(&self, owner: &str, stated_caps: &StatedCaps) -> BudgetPolicy {
+        let settings = self.policies.settings;
+        if self.planted_bug == Some(PlantedBug::PolicyIgnored) {
+            return settings;
+        }
+        settings.with(stated_caps.median()).with(self.policies.fleet_caps_of(owner))
     }
 }

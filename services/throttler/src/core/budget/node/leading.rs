@@ -48,12 +48,13 @@ impl Budgets {
         };
         // If the record of an earlier leader was lost, the nodes that leader has answered remember it.
         let term = Term { first: term.first && !client.was_led(now), ..term };
-        let mut core = Leader::new(now, self.node.clone(), &owner, self.policy_of_leader(&owner), term, self.planted_bug);
+        let mut stated_caps = StatedCaps::default();
+        stated_caps.state(&self.node, self.policies.settings.caps());
+        let policy = self.policy_of_leader(&owner, &stated_caps);
+        let mut core = Leader::new(now, self.node.clone(), &owner, policy, term, self.planted_bug);
         let (reported, cause) = (ReportedRate::of(core.rate()), (core.cause(), now));
         let (silent, known) = self.silent();
         core.reserve(silent, known);
-        let mut stated_caps = StatedCaps::default();
-        stated_caps.state(&self.node, self.policies.settings.caps());
         if let Some(budget) = self.budgets.get_mut(&owner) {
             budget.lead = Some(Lead { core, used: now, reported, cause, stated_caps });
         }

@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use contract::NodeName;
 use contract::policy::{Caps, LEAST_PER_SECOND, MOST_AT_ONCE, MOST_PER_SECOND};
 
-use crate::core::budget::BudgetPolicy;
-
 /// How many nodes are remembered, those that asked last. Sixteen of them have to agree before the median is theirs.
 const NODES_MAX: usize = 31;
 
@@ -33,16 +31,11 @@ impl StatedCaps {
         changes
     }
 
-    /// The limits with the median of the caps, where `by_policy` sets none.
-    pub(super) fn in_force(&self, settings: BudgetPolicy, by_policy: Caps) -> BudgetPolicy {
-        let per_second = median(self.nodes.iter().filter_map(|(_, caps)| caps.pulls_per_second), |cap| *cap == 0.0, f64::total_cmp);
-        let at_once = median(self.nodes.iter().filter_map(|(_, caps)| caps.pulls_at_once), |cap| *cap == 0, u64::cmp);
-        BudgetPolicy {
-            per_second: per_second.filter(|_| by_policy.pulls_per_second.is_none()).unwrap_or(settings.per_second),
-            at_once: at_once
-                .filter(|_| by_policy.pulls_at_once.is_none())
-                .map_or(settings.at_once, |most| usize::try_from(most).unwrap_or(usize::MAX)),
-            ..settings
+    /// The median of each cap.
+    pub(super) fn median(&self) -> Caps {
+        Caps {
+            pulls_per_second: median(self.nodes.iter().filter_map(|(_, caps)| caps.pulls_per_second), |cap| *cap == 0.0, f64::total_cmp),
+            pulls_at_once: median(self.nodes.iter().filter_map(|(_, caps)| caps.pulls_at_once), |cap| *cap == 0, u64::cmp),
         }
     }
 }
@@ -69,6 +62,7 @@ fn median<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::budget::BudgetPolicy;
 
     fn caps(per_second: f64, at_once: u64) -> Caps {
         Caps { pulls_per_second: Some(per_second), pulls_at_once: Some(at_once) }
@@ -81,6 +75,7 @@ mod tests {
     #[test]
     fn cap_in_force_is_the_median_of_stated_ones_unless_the_policy_sets_it() {
         let policy = Caps { pulls_per_second: Some(70.0), pulls_at_once: None };
+        let settings = BudgetPolicy { per_second: 1.0, at_once: 5, ..BudgetPolicy::default() };
         // What each node states; the caps in force without and with the policy.
         let table = [
             (vec![], (1.0, 5), (70.0, 5)),
@@ -96,10 +91,8 @@ mod tests {
                 assert!(known.state(&node(number), *caps));
                 assert!(!known.state(&node(number), *caps), "repeated");
             }
-            let settings = BudgetPolicy { per_second: 1.0, at_once: 5, ..BudgetPolicy::default() };
             let in_force = |by_policy: Caps| {
-                let settings = BudgetPolicy { per_second: by_policy.pulls_per_second.unwrap_or(settings.per_second), ..settings };
-                let BudgetPolicy { per_second, at_once, .. } = known.in_force(settings, by_policy);
+                let BudgetPolicy { per_second, at_once, .. } = settings.with(known.median()).with(by_policy);
                 (per_second, at_once)
             };
             assert_eq!((in_force(Caps::NONE), in_force(policy)), (without, with), "{stated:?}");
@@ -114,8 +107,7 @@ mod tests {
         }
         assert_eq!(known.nodes.len(), NODES_MAX);
         assert!(!known.state(&node(0), Caps::NONE), "an older node states nothing");
-        let median = known.in_force(BudgetPolicy::default(), Caps::NONE).per_second;
-        assert_eq!(median, (10 * NODES_MAX - NODES_MAX / 2) as f64);
+        assert_eq!(known.median().pulls_per_second, Some((10 * NODES_MAX - NODES_MAX / 2) as f64));
     }
 
     #[test]
@@ -125,7 +117,6 @@ mod tests {
         for (number, cap) in [f64::NAN, f64::INFINITY, -1.0, 1e-9, 1e9].into_iter().enumerate() {
             known.state(&node(2 + number), caps(cap, u64::MAX));
         }
-        let BudgetPolicy { per_second, at_once, .. } = known.in_force(BudgetPolicy::default(), Caps::NONE);
-        assert_eq!((per_second, at_once, known.nodes.len()), (200.0, 5, 1));
+        assert_eq!((known.median(), known.nodes.len()), (caps(200.0, 5), 1));
     }
 }
