@@ -47,8 +47,6 @@ pub use step::{BudgetReply, BudgetRequest, Effect, Input};
 
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);
-/// After this many missing answers in a row, the leader counts as lost.
-const MISSES_TO_LOSE_LEADER: u32 = 3;
 
 /// The longest that a quota's window is taken to last, by a leader and by a node that remembers it for the next leader.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 3_600);

@@ -51,7 +51,7 @@ impl BudgetClient {
 
     pub(super) fn follow_leader(&mut self, now: Duration, node: NodeName, epoch: u64) {
         self.leader = Some((node, epoch));
-        (self.misses, self.missed, self.campaign_at, self.renew_asked) = (0, None, None, None);
+        (self.missed, self.campaign_at, self.renew_asked) = (None, None, None);
         if self.unanswered.0 != epoch {
             self.unanswered = (epoch, 0);
         }
@@ -75,7 +75,7 @@ impl BudgetClient {
         self.leader_seen = now;
         if now <= asked + self.counts() {
             // After a later answer, the next one may be as late, so the leader is asked no more often than before.
-            (self.misses, self.missed, self.unanswered, self.went_alone) = (0, None, (epoch, 0), false);
+            (self.missed, self.unanswered, self.went_alone) = (None, (epoch, 0), false);
         }
         true
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use contract::PermitId;
 
 use super::super::claim::Stage;
-use super::super::{Alone, Effect, MISSES_TO_LOSE_LEADER};
-use super::BudgetClient;
+use super::super::{Alone, Effect};
+use super::{BudgetClient, MISSES_TO_LOSE_LEADER};
 
 /// A node with claims wakes every second. If it did not for this long, it slept or its clock jumped, so the lack of contact with a leader
 /// shows nothing.
@@ -58,8 +58,8 @@ impl BudgetClient {
         }
     }
 
-    /// Repeats requests that were not answered in time. After three misses in a row the leader counts as lost. If the lease still names it,
-    /// it is asked less and less often, and the lease is looked up after each miss, because there may be another leader by then.
+    /// Repeats requests that were not answered in time. After three misses since it answered, the leader counts as lost. If the lease still
+    /// names it, it is asked less and less often, and the lease is looked up after each miss, because there may be another leader by then.
     pub(super) fn count_misses(&mut self, now: Duration) {
         let within = self.within();
         let late = |asked: Option<Duration>| asked.is_some_and(|asked| now >= asked + within);
@@ -75,11 +75,9 @@ impl BudgetClient {
         }
         if missed && self.missed.is_none_or(|at| now >= at + within / 2) {
             self.missed = Some(now);
-            self.misses += 1;
             self.unanswered.1 = self.unanswered.1.saturating_add(1);
-            if self.misses >= MISSES_TO_LOSE_LEADER || self.unanswered.1 > MISSES_TO_LOSE_LEADER {
+            if self.unanswered.1 >= MISSES_TO_LOSE_LEADER {
                 self.leader = None;
-                self.misses = 0;
                 self.campaign_at.get_or_insert(now);
             }
         }
