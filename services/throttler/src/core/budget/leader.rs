@@ -53,6 +53,7 @@ pub struct Term {
     pub until: Duration,
 }
 
+/// It leads until it is dropped: the caller ends it when the lease is over.
 #[derive(Debug)]
 pub(super) struct Leader {
     owner: String,
@@ -129,11 +130,6 @@ impl Leader {
         };
         leader.set_rate_limiter();
         leader
-    }
-
-    /// Whether the lease still lasts.
-    pub(super) fn leads(&self, now: Duration) -> bool {
-        now < self.term.until || self.planted_bug == Some(PlantedBug::NoFence)
     }
 
     pub(super) fn learns(&self, now: Duration) -> bool {

@@ -61,8 +61,15 @@ struct Budget {
     client: BudgetClient,
     /// None while it is neither requested nor held.
     lease: Option<Lease>,
-    /// None while this node does not lead.
+    /// None while this node does not lead. It leads for as long as it holds the lease, in the lease's epoch.
     lead: Option<Lead>,
+}
+
+impl Budget {
+    /// The epoch in which this node holds the lease.
+    fn epoch_held(&self, now: Duration) -> Option<u64> {
+        self.lease.as_ref()?.epoch(now)
+    }
 }
 
 /// The budgets of one node: the state machine of this module.
@@ -143,7 +150,7 @@ impl Budgets {
             Input::Turn(turn) => work.push_back(Effect::Turn { to: self.node.clone(), turn }),
             Input::Lead { owner, leader } => self.led_by(now, &owner, leader, &mut work),
             Input::Elected { owner, term } => self.elected(now, owner, term, &mut work, &mut effects),
-            Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, owner, epoch, until, &mut effects),
+            Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, &owner, epoch, until, &mut effects),
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
             Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
             Input::Fleet { alive } => self.fleet(now, alive),

@@ -24,7 +24,7 @@ pub(super) const PERMITS_MAX: u64 = 50_000;
 
 impl Leader {
     pub(super) fn admit(&mut self, now: Duration) {
-        if !self.leads(now) || self.admits_from(now) > now {
+        if self.admits_from(now) > now {
             return;
         }
         self.admit_late(now);

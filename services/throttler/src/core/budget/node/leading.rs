@@ -41,7 +41,7 @@ impl Budgets {
         }
         let is_new =
             self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects).contains(&lease::Effect::Won { epoch: term.epoch });
-        let holds = |budget: &&Budget| budget.lease.as_ref().and_then(|lease| lease.epoch(now)) == Some(term.epoch);
+        let holds = |budget: &&Budget| budget.epoch_held(now) == Some(term.epoch);
         let Some(Budget { client, .. }) = self.budgets.get(&owner).filter(|budget| is_new && holds(budget)) else {
             // A repeated message must not make the leader forget what nodes report only once, and a lease that came too late is over.
             return;
@@ -79,13 +79,9 @@ impl Budgets {
         stepped
     }
 
-    pub(super) fn lease_kept(&mut self, now: Duration, owner: String, epoch: u64, until: Duration, effects: &mut Vec<Effect>) {
+    pub(super) fn lease_kept(&mut self, now: Duration, owner: &str, epoch: u64, until: Duration, effects: &mut Vec<Effect>) {
         let (asked, answer) = (until.saturating_sub(DEADLINES.leader_lease), Answer::Held { epoch });
-        self.lease(now, &owner, lease::Input::Answered { asked, answer }, effects);
-        let Some(Budget { lead: Some(lead), lease: Some(lease), .. }) = self.budgets.get_mut(&owner) else { return };
-        if let Some(until) = lease.until().filter(|_| lead.core.term.epoch == epoch && lease.epoch(now) == Some(epoch)) {
-            lead.core.term.until = until;
-        }
+        self.lease(now, owner, lease::Input::Answered { asked, answer }, effects);
     }
 
     pub(super) fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration) {
@@ -111,7 +107,11 @@ impl Budgets {
 
     /// Ends the terms whose leases are over, before anything else is done in their name.
     pub(super) fn step_down(&mut self, now: Duration, work: &mut VecDeque<Effect>) {
-        let over: Vec<String> = self.leads().filter(|(_, lead)| !lead.core.leads(now)).map(|(owner, _)| owner.clone()).collect();
+        if self.planted_bug == Some(PlantedBug::NoFence) {
+            return;
+        }
+        let is_over = |budget: &Budget| budget.lead.as_ref().is_some_and(|lead| budget.epoch_held(now) != Some(lead.core.term.epoch));
+        let over: Vec<String> = self.budgets.iter().filter(|(_, budget)| is_over(budget)).map(|(owner, _)| owner.clone()).collect();
         for owner in over {
             self.lease_lost_to(now, &owner, None, work);
         }
