@@ -9,41 +9,27 @@ const SHARE_USED: f64 = 0.9;
 /// leaves free, so no sliding second holds more grants than the rate.
 const CATCH_UP: Duration = Duration::from_millis(30);
 
-/// Allows at most `per_second` grants in any sliding second, one at a time.
+/// Allows at most `per_second` grants in any sliding second, one at a time: each is due one spacing of the rate in force after the last one.
 #[derive(Clone, Debug)]
 pub(super) struct RateLimiter {
     /// The time between two grants; zero for no limit.
     spacing: Duration,
-    next: Duration,
+    /// When the last grant was due; none if there was none under a limit.
+    last: Option<Duration>,
 }
 
 impl RateLimiter {
     /// `per_second`: 0 for no limit.
     pub(super) fn new(per_second: f64) -> Self {
-        let mut rate_limiter = Self { spacing: Duration::ZERO, next: Duration::ZERO };
+        let mut rate_limiter = Self { spacing: Duration::ZERO, last: None };
         rate_limiter.set(per_second);
         rate_limiter
     }
 
-    /// Changes the rate. The next grant is due when it was before.
+    /// Changes the rate, as if it had been this one since the last grant.
     pub(super) fn set(&mut self, per_second: f64) {
         let used = (per_second * SHARE_USED).clamp(0.001, 1_000_000.0);
         self.spacing = if per_second > 0.0 { Duration::from_secs_f64(1.0 / used) } else { Duration::ZERO };
-    }
-
-    /// Changes the rate as if it had been this one since the last grant.
-    pub(super) fn set_since_last_grant(&mut self, per_second: f64) {
-        let before = self.spacing;
-        self.set(per_second);
-        if !self.next.is_zero() {
-            self.next = (self.next + self.spacing).saturating_sub(before);
-        }
-    }
-
-    /// Changes the cap: the next grant is at most one spacing of it away.
-    pub(super) fn begin_anew(&mut self, now: Duration, per_second: f64) {
-        self.set(per_second);
-        self.next = self.next.min(now + self.spacing);
     }
 
     /// Takes the next grant, if it is due.
@@ -51,17 +37,23 @@ impl RateLimiter {
         if self.spacing.is_zero() {
             return true;
         }
-        if now < self.next {
+        let due = self.due();
+        if now < due {
             return false;
         }
-        self.next = self.next.max(now.saturating_sub(CATCH_UP)) + self.spacing;
+        self.last = Some(due.max(now.saturating_sub(CATCH_UP)));
         true
     }
 
     /// How long until a grant is due after `before` others.
     pub(super) fn ready_in(&self, now: Duration, before: u64) -> Duration {
         let count = u32::try_from(before).unwrap_or(u32::MAX);
-        self.next.saturating_sub(now).saturating_add(self.spacing.saturating_mul(count))
+        self.due().saturating_sub(now).saturating_add(self.spacing.saturating_mul(count))
+    }
+
+    /// When the next grant is due.
+    fn due(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |last| last + self.spacing)
     }
 }
 
@@ -103,7 +95,7 @@ mod tests {
         let (mut rate_limiter, now, spacing) = (RateLimiter::new(50.0), Duration::from_secs(5), Duration::from_secs(1).div_f64(SHARE_USED));
         assert!(rate_limiter.take(now));
         for (per_second, wait) in [(1.0, spacing), (0.5, spacing * 2), (10.0, spacing / 10)] {
-            rate_limiter.set_since_last_grant(per_second);
+            rate_limiter.set(per_second);
             let ready_in = rate_limiter.ready_in(now, 0);
             assert!(ready_in <= wait && wait <= ready_in + CATCH_UP, "{per_second} a second: {ready_in:?}");
         }

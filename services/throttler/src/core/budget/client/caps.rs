@@ -21,7 +21,7 @@ impl BudgetClient {
         let before = self.own_caps();
         self.in_force = in_force;
         if self.own_caps() != before {
-            self.own_rate_limiter.begin_anew(now, self.own_caps().pulls_per_second.unwrap_or_default());
+            self.own_rate_limiter.set(self.own_caps().pulls_per_second.unwrap_or_default());
         }
     }
 

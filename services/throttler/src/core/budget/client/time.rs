@@ -102,7 +102,7 @@ impl BudgetClient {
             (nodes, at_once) => (at_once / nodes).max(1),
         };
         // The node may learn how many share the budget after its first pull.
-        self.rate_alone.set_since_last_grant(self.membership.policy.per_second / self.membership.alive.max(1) as f64);
+        self.rate_alone.set(self.membership.policy.per_second / self.membership.alive.max(1) as f64);
         for permit in waiting {
             let in_flight = self.in_flight();
             if in_flight >= most || !(self.rate_alone.take(now) || in_flight == 0) {

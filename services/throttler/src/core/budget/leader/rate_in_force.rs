@@ -54,7 +54,6 @@ impl Leader {
             _ => self.adaptive = adaptive(now, policy),
         }
         self.set_rate_limiter();
-        self.rate_limiter.begin_anew(now, self.limited_to);
     }
 
     pub(super) fn set_rate_limiter(&mut self) {
