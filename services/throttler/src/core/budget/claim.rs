@@ -78,11 +78,6 @@ impl Claim {
     pub(super) fn is_placed(&self) -> bool {
         self.stage == Stage::Waiting && self.turn_at.is_some()
     }
-
-    /// Whether there are limits that a renewal has to send to the leader. A return sends its limits itself.
-    pub(super) fn is_unsent(&self) -> bool {
-        self.limits.is_some() && !self.limits_sent && !self.stage.is_returned()
-    }
 }
 
 /// How long a request has to wait, as far as is known.

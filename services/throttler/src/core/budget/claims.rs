@@ -22,8 +22,6 @@ pub(super) struct Claims {
     returned: BTreeSet<PermitId>,
     /// Claims about which the leader was asked and has not answered.
     asked: BTreeSet<PermitId>,
-    /// Claims with limits that were not sent to the leader.
-    unsent: BTreeSet<PermitId>,
     /// Ordered by the time when each lapses.
     lapses: BTreeSet<(Duration, PermitId)>,
     #[cfg(test)]
@@ -106,10 +104,6 @@ impl Claims {
         self.asked.iter().inspect(|_| self.look()).copied()
     }
 
-    pub(super) fn unsent(&self) -> impl Iterator<Item = PermitId> {
-        self.unsent.iter().inspect(|_| self.look()).copied()
-    }
-
     pub(super) fn lapsed(&self, now: Duration) -> Vec<PermitId> {
         self.lapses.iter().take_while(|(at, _)| *at <= now).inspect(|_| self.look()).map(|(_, permit)| *permit).collect()
     }
@@ -122,7 +116,6 @@ impl Claims {
             let count = |which: fn(&Claim) -> bool| self.all.values().filter(|claim| which(claim)).count();
             debug_assert_eq!(self.placed.len(), count(Claim::is_placed), "each claim with a stated turn is found");
             debug_assert_eq!(self.asked.len(), count(|claim| claim.asked.is_some()), "each claim that was asked for is found");
-            debug_assert_eq!(self.unsent.len(), count(Claim::is_unsent), "each claim with unsent limits is found");
         }
     }
 
@@ -133,19 +126,18 @@ impl Claims {
             Stage::Returned { .. } => drop(self.returned.insert(permit)),
         }
         self.lapses.insert((claim.lapses(), permit));
-        for (set, is_in) in
-            [(&mut self.placed, claim.is_placed()), (&mut self.asked, claim.asked.is_some()), (&mut self.unsent, claim.is_unsent())]
-        {
-            if is_in {
-                set.insert(permit);
-            }
+        if claim.is_placed() {
+            self.placed.insert(permit);
+        }
+        if claim.asked.is_some() {
+            self.asked.insert(permit);
         }
     }
 
     fn leave(&mut self, permit: PermitId, claim: &Claim) {
         self.waiting.remove(&(claim.number, permit));
         self.lapses.remove(&(claim.lapses(), permit));
-        for set in [&mut self.in_flight, &mut self.returned, &mut self.placed, &mut self.asked, &mut self.unsent] {
+        for set in [&mut self.in_flight, &mut self.returned, &mut self.placed, &mut self.asked] {
             set.remove(&permit);
         }
     }

@@ -37,8 +37,11 @@ impl BudgetClient {
         if self.renew_asked.is_some() || now < self.renew_at || (permits.is_empty() && !news && self.check_leader_until.is_none()) {
             return;
         }
-        let stated = |permit| Some(PermitLimits { permit, limits: self.claims.get(permit)?.limits.clone()? });
-        let limits = self.claims.unsent().filter_map(stated).collect();
+        let unsent = |permit| {
+            let claim = self.claims.get(permit).filter(|claim| !claim.limits_sent)?;
+            Some(PermitLimits { permit, limits: claim.limits.clone()? })
+        };
+        let limits = self.claims.in_flight().filter_map(unsent).collect();
         let known = self.news_for(now, epoch);
         (self.renew_asked, self.renew_at) =
             (Some(now), now + if permits.is_empty() { CHECK_LEADER_EVERY } else { DEADLINES.budget_permit_renewed_every });
