@@ -2,7 +2,7 @@
 
 mod bucket;
 pub mod budget;
+mod pulls;
 mod queue;
-mod waiters;
 
 pub use queue::{Effect, Input, OnExhausted, Queue, ThrottlePolicy};

@@ -1,6 +1,5 @@
 //! Which pulls may run now: slots, a token bucket and a fair queue.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Now;
@@ -8,7 +7,7 @@ use contract::messages::throttler::PermitCounts;
 use contract::{DEADLINES, PermitId};
 
 use super::bucket::TokenBucket;
-use super::waiters::{Pull, Waiters};
+use super::pulls::Pulls;
 
 /// Kubelet's error text, unchanged.
 const QPS_EXCEEDED: &str = "pull QPS exceeded";
@@ -79,8 +78,7 @@ pub enum Effect {
 pub struct Queue {
     policy: ThrottlePolicy,
     bucket: Option<TokenBucket>,
-    granted: BTreeMap<PermitId, Pull>,
-    waiting: Waiters,
+    pulls: Pulls,
     counts: PermitCounts,
 }
 
@@ -89,7 +87,7 @@ impl Queue {
     #[must_use]
     pub fn new(policy: ThrottlePolicy) -> Self {
         let bucket = (policy.per_second > 0.0).then(|| TokenBucket::full(policy.per_second, policy.burst));
-        Self { policy, bucket, granted: BTreeMap::new(), waiting: Waiters::default(), counts: PermitCounts::default() }
+        Self { policy, bucket, pulls: Pulls::default(), counts: PermitCounts::default() }
     }
 
     /// Handles one input and returns the resulting effects.
@@ -99,10 +97,7 @@ impl Queue {
         self.expire(now);
         match input {
             Input::Acquire { permit, image } => self.acquire(now, permit, image, &mut effects),
-            Input::Release { permit } => {
-                self.granted.remove(&permit);
-                self.waiting.remove(permit);
-            }
+            Input::Release { permit } => self.pulls.remove(permit),
             Input::Tick => {}
         }
         self.admit(now, &mut effects);
@@ -116,19 +111,18 @@ impl Queue {
             return;
         }
         let ThrottlePolicy { slots, queue, .. } = self.policy;
-        debug_assert!(slots == 0 || self.granted.len() <= slots, "{} permits of {slots} slots", self.granted.len());
-        debug_assert!(self.waiting.len() <= queue, "{} wait, {queue} may", self.waiting.len());
-        debug_assert!(self.granted.keys().all(|permit| !self.waiting.contains(*permit)), "a pull with a permit does not wait");
-        self.waiting.assert_invariants();
+        let (granted, waiting) = (self.pulls.granted_count(), self.pulls.waiting_count());
+        debug_assert!(slots == 0 || granted <= slots, "{granted} permits of {slots} slots");
+        debug_assert!(waiting <= queue, "{waiting} wait, {queue} may");
+        self.pulls.assert_invariants();
     }
 
     /// How long until the next tick is due at the latest; none if nothing is pending.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        let last_seen = self.granted.values().map(|held| held.last_seen).chain(self.waiting.silent_since()).min();
-        let expiry = last_seen.map(|last_seen| (last_seen + DEADLINES.permit_lease).saturating_sub(now.monotonic));
+        let expiry = self.pulls.silent_since().map(|last_seen| (last_seen + DEADLINES.permit_lease).saturating_sub(now.monotonic));
         let token = match &self.bucket {
-            Some(bucket) if !self.waiting.is_empty() && self.slot_is_free() => bucket.ready_in(now.monotonic),
+            Some(bucket) if self.pulls.waiting_count() > 0 && self.slot_is_free() => bucket.ready_in(now.monotonic),
             _ => None,
         };
         expiry.into_iter().chain(token).min()
@@ -137,60 +131,54 @@ impl Queue {
     /// How many pulls wait before this one; none if it does not wait.
     #[must_use]
     pub fn ahead_of(&self, permit: PermitId) -> Option<u64> {
-        self.waiting.ahead_of(permit)
+        self.pulls.ahead_of(permit)
     }
 
     /// Whether this permit is granted.
     #[must_use]
     pub fn is_granted(&self, permit: PermitId) -> bool {
-        self.granted.contains_key(&permit)
+        self.pulls.is_granted(permit)
     }
 
     /// The counters.
     #[must_use]
     pub fn counts(&self) -> PermitCounts {
-        PermitCounts { granted: self.granted.len() as u64, queued: self.waiting.len() as u64, ..self.counts }
+        PermitCounts { granted: self.pulls.granted_count() as u64, queued: self.pulls.waiting_count() as u64, ..self.counts }
     }
 
     fn acquire(&mut self, now: Duration, permit: PermitId, image: String, effects: &mut Vec<Effect>) {
-        if let Some(held) = self.granted.get_mut(&permit) {
-            held.last_seen = now;
-            effects.push(Effect::Grant { permit });
-        } else if self.waiting.refresh(now, permit) {
-        } else if self.waiting.len() >= self.policy.queue {
-            self.refuse(permit, format!("{} pulls wait already on this node: try again later", self.waiting.len()), effects);
+        let waiting = self.pulls.waiting_count();
+        if self.pulls.refresh(now, permit) {
+            if self.pulls.is_granted(permit) {
+                effects.push(Effect::Grant { permit });
+            }
+        } else if waiting >= self.policy.queue {
+            self.refuse(permit, format!("{waiting} pulls wait already on this node: try again later"), effects);
         } else {
-            self.waiting.push(now, permit, image);
+            self.pulls.push(now, permit, image);
         }
     }
 
     fn admit(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        while let Some(permit) = self.next_turn().filter(|_| self.slot_is_free()) {
+        while let Some(permit) = self.pulls.next_turn().filter(|_| self.slot_is_free()) {
             let allowed = self.bucket.as_mut().is_none_or(|bucket| bucket.take(now));
             let hopeless = self.bucket.as_ref().is_some_and(|bucket| bucket.ready_in(now).is_none());
             if !allowed && self.policy.on_exhausted == OnExhausted::Wait && !hopeless {
                 return;
             }
-            let Some(pull) = self.waiting.remove(permit) else { return };
             if allowed {
                 self.counts.granted_total += 1;
-                self.granted.insert(permit, pull);
+                self.pulls.grant(permit);
                 effects.push(Effect::Grant { permit });
             } else {
+                self.pulls.remove(permit);
                 self.refuse(permit, QPS_EXCEEDED.to_owned(), effects);
             }
         }
     }
 
-    /// The first waiting pull whose image nobody pulls now, otherwise the first. So an image that is requested again and again does not
-    /// hold back the others.
-    fn next_turn(&self) -> Option<PermitId> {
-        let nobody_pulls = |pull: &&Pull| self.granted.values().all(|held| held.image != pull.image);
-        self.waiting.iter().find(nobody_pulls).or_else(|| self.waiting.iter().next()).map(|pull| pull.permit)
-    }
-
     fn slot_is_free(&self) -> bool {
-        self.policy.slots == 0 || self.granted.len() < self.policy.slots
+        self.policy.slots == 0 || self.pulls.granted_count() < self.policy.slots
     }
 
     fn refuse(&mut self, permit: PermitId, text: String, effects: &mut Vec<Effect>) {
@@ -199,10 +187,7 @@ impl Queue {
     }
 
     fn expire(&mut self, now: Duration) {
-        let before = self.granted.len();
-        self.granted.retain(|_, held| now.saturating_sub(held.last_seen) < DEADLINES.permit_lease);
-        self.counts.reclaimed_total += (before - self.granted.len()) as u64;
-        self.waiting.expire(now, DEADLINES.permit_lease);
+        self.counts.reclaimed_total += self.pulls.expire(now, DEADLINES.permit_lease);
     }
 }
 

@@ -9,7 +9,8 @@ const SHARE_USED: f64 = 0.9;
 /// leaves free, so no sliding second holds more grants than the rate.
 const CATCH_UP: Duration = Duration::from_millis(30);
 
-/// Allows at most `per_second` grants in any sliding second, one at a time: each is due one spacing of the rate in force after the last one.
+/// Allows at most `per_second` grants in any sliding second, one at a time: each is due one spacing of the rate in force after the last
+/// one.
 #[derive(Clone, Debug)]
 pub(super) struct RateLimiter {
     /// The time between two grants; zero for no limit.
