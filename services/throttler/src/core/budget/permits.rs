@@ -124,9 +124,11 @@ impl Permits {
         });
     }
 
-    /// Marks a permit as in use.
+    /// Marks a permit as in use. Mostly it is already, because each renewal shows it again.
     pub(super) fn claim(&mut self, id: PermitId) {
-        self.change(id, |permit| permit.stage = Stage::Claimed);
+        if self.get(id).is_some_and(|permit| permit.stage != Stage::Claimed) {
+            self.change(id, |permit| permit.stage = Stage::Claimed);
+        }
     }
 
     /// Adds a permit in use that an earlier leader granted.
