@@ -71,12 +71,9 @@ pub(super) struct Leader {
     quota: Quota,
     permits: Permits,
     returned: BTreeMap<PermitId, Duration>,
-    /// The share of the budget that is kept for silent nodes.
-    reserved: f64,
-    /// The rate that is left, however many nodes are silent.
-    least: f64,
-    /// This node is the only known node of the fleet.
-    only_node: bool,
+    /// How many nodes of the fleet are known, and how many of them are silent; both 0 before that is reported.
+    nodes: u64,
+    silent_nodes: u64,
     last_step: Duration,
     /// When lapsed permits were looked for last.
     looked: Option<Duration>,
@@ -116,9 +113,8 @@ impl Leader {
             quota: Quota::new(planted_bug),
             permits: Permits::default(),
             returned: BTreeMap::new(),
-            reserved: 0.0,
-            least: 0.0,
-            only_node: false,
+            nodes: 0,
+            silent_nodes: 0,
             last_step: now,
             looked: None,
             pull_takes: PULL_EXPECTED,
@@ -264,7 +260,6 @@ impl Leader {
     pub(super) fn assert_invariants(&self) {
         debug_assert!(self.permits.out_count() <= PERMITS_MAX, "permits are bounded");
         debug_assert!(self.returned.len() <= RETURNED_MAX, "remembered returns are bounded");
-        debug_assert!((0.0..=1.0).contains(&self.reserved), "the kept share is a fraction: {}", self.reserved);
         self.permits.assert_invariants();
     }
 

@@ -108,7 +108,7 @@ impl Leader {
 
     pub(super) fn slots(&self) -> Option<u64> {
         let at_once = self.policy.at_once as u64;
-        (at_once > 0).then(|| ((at_once as f64 * (1.0 - self.reserved)) as u64).max(1))
+        (at_once > 0).then(|| ((at_once as f64 * (1.0 - self.reserved())) as u64).max(1))
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -122,7 +122,7 @@ impl Leader {
         let all = BUDGET_PERMITS_PER_NODE as u64;
         match self.slots() {
             None => all,
-            Some(slots) if self.only_node => slots.min(all),
+            Some(slots) if self.nodes == 1 => slots.min(all),
             Some(slots) => slots.saturating_sub(quarter(slots)).clamp(1, all),
         }
     }

@@ -15,7 +15,7 @@ impl Leader {
         let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
         let (rate, cause) = match self.cause() {
             RateCause::Quota => return Rate { per_1000_s: Some(0), cause: RateCause::Quota },
-            RateCause::Starting => (self.kept_rate(), if self.reserved > 0.0 { RateCause::SilentNodes } else { RateCause::Policy }),
+            RateCause::Starting => (self.kept_rate(), if self.silent_nodes > 0 { RateCause::SilentNodes } else { RateCause::Policy }),
             cause => (self.limited_to, cause),
         };
         Rate { per_1000_s: per_1000_s(rate), cause }
@@ -38,12 +38,17 @@ impl Leader {
         }
     }
 
-    /// The cap without the share of the silent nodes.
-    pub(super) fn kept_rate(&self) -> f64 {
-        (self.policy.per_second * (1.0 - self.reserved)).max(self.least)
+    /// The share of the budget that is kept for silent nodes: each may be pulling by its own share.
+    pub(super) fn reserved(&self) -> f64 {
+        (self.silent_nodes as f64 / self.nodes.max(1) as f64).clamp(0.0, 1.0)
     }
 
-    /// Sets the caps in force. The caller has to set the share of the silent nodes again.
+    /// The cap without the share of the silent nodes, but at least one node's share.
+    pub(super) fn kept_rate(&self) -> f64 {
+        self.policy.per_second * (1.0 - self.reserved()).max(1.0 / self.nodes.max(1) as f64)
+    }
+
+    /// Sets the caps in force.
     pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) {
         let before = std::mem::replace(&mut self.policy, policy);
         if before.per_second == policy.per_second {
@@ -72,11 +77,9 @@ impl Leader {
         }
     }
 
-    /// Keeps a share for `silent` of `known` nodes: each may be pulling by its own share.
+    /// Keeps a share for `silent` of `known` nodes.
     pub(in crate::core::budget) fn reserve(&mut self, silent: u64, known: u64) {
-        self.only_node = known == 1;
-        self.reserved = if known == 0 { 0.0 } else { (silent as f64 / known as f64).clamp(0.0, 1.0) };
-        self.least = self.policy.per_second / known.max(1) as f64;
+        (self.silent_nodes, self.nodes) = (silent, known);
         self.set_rate_limiter();
     }
 }

@@ -144,3 +144,12 @@ fn invented_returns_of_one_node_leave_room_to_remember_others() {
     let answer = leader.ask(now, &request_of("n1", permit));
     assert!(matches!(answer, BudgetAnswer::Refused { .. }), "{answer:?}");
 }
+
+#[test]
+fn changed_cap_leaves_one_nodes_share_however_many_are_silent() {
+    let now = Duration::from_secs(1);
+    let mut leader = leader(now, 0, true);
+    leader.reserve(4, 4);
+    leader.set_policy(now, BudgetPolicy { per_second: 100.0, ..BudgetPolicy::default() });
+    assert_eq!(leader.kept_rate(), 25.0);
+}

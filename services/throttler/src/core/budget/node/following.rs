@@ -27,11 +27,9 @@ impl Budgets {
 
     /// Sets the caps in force of a budget that this node leads.
     pub(super) fn set_caps(&mut self, now: Duration, owner: &str) {
-        let (silent, known) = self.silent();
         let Some(policy) = self.lead(owner).map(|lead| self.policy_of_leader(owner, &lead.stated_caps)) else { return };
         let Some(Budget { client, lead: Some(lead), .. }) = self.budgets.get_mut(owner) else { return };
         lead.core.set_policy(now, policy);
-        lead.core.reserve(silent, known);
         client.set_caps_in_force(now, lead.core.caps());
     }
 
