@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::{DEADLINES, Stage};
 
 use super::backoff_key::BackoffKeyId;
-use super::input::{Duty, Effect};
+use super::input::Duty;
 use super::lease::RequestId;
 use super::node::Knowledge;
 use super::report::{FailureDetails, Finding};

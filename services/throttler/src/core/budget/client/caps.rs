@@ -12,12 +12,12 @@ use super::BudgetClient;
 impl BudgetClient {
     pub(in crate::core::budget) fn set_policy(&mut self, now: Duration, policy: BudgetPolicy) -> Vec<Effect> {
         self.membership.policy = policy;
-        self.set_caps_in_force(now, policy.caps());
+        self.set_caps_in_force(policy.caps());
         self.tick(now)
     }
 
     /// The fleet's caps have changed, and so may have the node's own ones that apply in addition.
-    pub(in crate::core::budget) fn set_caps_in_force(&mut self, now: Duration, in_force: Caps) {
+    pub(in crate::core::budget) fn set_caps_in_force(&mut self, in_force: Caps) {
         let before = self.own_caps();
         self.in_force = in_force;
         if self.own_caps() != before {

@@ -146,7 +146,7 @@ impl BudgetClient {
     /// The leader of this epoch has answered the request of `asked`. It was sent what this node knew with the request.
     fn leader_states(&mut self, now: Duration, asked: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
         if caps != Caps::NONE {
-            self.set_caps_in_force(now, caps);
+            self.set_caps_in_force(caps);
         }
         self.remembered.learn(now, asked, known);
         self.informed_epoch = epoch;

@@ -30,7 +30,7 @@ impl Budgets {
         let Some(policy) = self.lead(owner).map(|lead| self.policy_of_leader(owner, &lead.stated_caps)) else { return };
         let Some(Budget { client, lead: Some(lead), .. }) = self.budgets.get_mut(owner) else { return };
         lead.core.set_policy(now, policy);
-        client.set_caps_in_force(now, lead.core.caps());
+        client.set_caps_in_force(lead.core.caps());
     }
 
     /// The limits for a budget that this node leads.
