@@ -77,7 +77,8 @@ impl Pulls {
     /// hold back the others.
     pub(super) fn next_turn(&self) -> Option<PermitId> {
         let image_of = |permit: &PermitId| self.all.get(permit).map(|pull| pull.image.as_str());
-        let nobody_pulls = |waits: &&PermitId| self.granted.iter().all(|held| image_of(held) != image_of(waits));
+        let pulled: BTreeSet<&str> = self.granted.iter().filter_map(image_of).collect();
+        let nobody_pulls = |waits: &&PermitId| image_of(waits).is_none_or(|image| !pulled.contains(image));
         self.waiting.values().find(nobody_pulls).or_else(|| self.waiting.values().next()).copied()
     }
 

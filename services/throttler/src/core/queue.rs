@@ -160,7 +160,9 @@ impl Queue {
     }
 
     fn admit(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        while let Some(permit) = self.pulls.next_turn().filter(|_| self.slot_is_free()) {
+        while self.slot_is_free()
+            && let Some(permit) = self.pulls.next_turn()
+        {
             let allowed = self.bucket.as_mut().is_none_or(|bucket| bucket.take(now));
             let hopeless = self.bucket.as_ref().is_some_and(|bucket| bucket.ready_in(now).is_none());
             if !allowed && self.policy.on_exhausted == OnExhausted::Wait && !hopeless {
