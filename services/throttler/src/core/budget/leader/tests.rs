@@ -11,7 +11,10 @@ fn node(name: &str) -> NodeName {
 
 /// A leader without a rate, so that only slots limit it. If `first`, it has nothing to learn.
 fn leader(now: Duration, at_once: usize, first: bool) -> Leader {
-    let policy = BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() };
+    leader_of(now, BudgetPolicy { per_second: 0.0, at_once, ..BudgetPolicy::default() }, first)
+}
+
+fn leader_of(now: Duration, policy: BudgetPolicy, first: bool) -> Leader {
     let term = Term { epoch: 1, first, until: Duration::from_secs(10) };
     let mut leader = Leader::new(now, node("leader"), "owner", policy, term, None);
     leader.quota.none_stated();
@@ -152,4 +155,19 @@ fn changed_cap_leaves_one_nodes_share_however_many_are_silent() {
     leader.reserve(4, 4);
     leader.set_policy(now, BudgetPolicy { per_second: 100.0, ..BudgetPolicy::default() });
     assert_eq!(leader.kept_rate(), 25.0);
+}
+
+/// Nothing is out, so the leader has nothing to do before the next grant is due, and its long sleep is not a stall.
+#[test]
+fn silent_node_loses_its_place_although_the_leader_wakes_rarely() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader_of(now, BudgetPolicy { per_second: 0.05, ..BudgetPolicy::default() }, true);
+    let (permit, answer) = ask(&mut leader, now, "a", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+    leader.give_back(now, &return_of("a", permit));
+    let (_, answer) = ask(&mut leader, now, "b", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Queued { .. }), "{answer:?}");
+    assert!(leader.wake_at(now).is_some_and(|at| at > now + DEADLINES.budget_place_lapses_after), "the next grant is due later");
+    (1..=8_u64).for_each(|step| leader.tick(now + Duration::from_secs(2 * step)));
+    assert_eq!((leader.waiting(), leader.in_flight()), (0, 0));
 }
