@@ -40,6 +40,7 @@ pub(super) struct Permit {
     pub(super) turn: Duration,
     /// How often it was fetched late and took another turn.
     pub(super) late: u8,
+    /// When its node was seen last, or when its last turn was if that is later.
     last_seen: Duration,
     /// The registry's answer to this pull is known.
     pub(super) answered: bool,
@@ -86,6 +87,7 @@ impl Permits {
             debug_assert_eq!(self.held.values().sum::<u64>(), count(Permit::is_out) as u64, "permits are counted for each node");
             debug_assert_eq!(self.open.len(), count(|permit| permit.is_out() && !permit.answered), "an answered permit is not open");
             debug_assert_eq!(self.late.len(), count(|permit| permit.stage == Stage::Late), "each late permit is found");
+            debug_assert_eq!(self.queue.len(), count(|permit| !permit.is_out()), "what is not out waits");
         }
         self.queue.assert_invariants();
     }
@@ -163,7 +165,10 @@ impl Permits {
 
     /// Gives a permit another turn, in case its holder has not received the grant. If it has, its pull began earlier, so `granted` stays.
     pub(super) fn grant_again(&mut self, now: Duration, id: PermitId) {
-        self.change(id, |permit| (permit.stage, permit.turn, permit.late) = (Stage::Claimed, now, permit.late.saturating_add(1)));
+        self.change(id, |permit| {
+            permit.late = permit.late.saturating_add(1);
+            (permit.stage, permit.turn, permit.last_seen) = (Stage::Claimed, now, now);
+        });
     }
 
     /// Ends a request, whether it waits or is out.
@@ -283,9 +288,10 @@ impl Permit {
     fn lapses(&self) -> Duration {
         self.last_seen
             + match self.stage {
-                Stage::Waiting(_) => DEADLINES.budget_place_lapses_after,
+                // A node asks again for what it waits for, and only renews what it uses.
+                Stage::Waiting(_) | Stage::Late => DEADLINES.budget_place_lapses_after,
                 Stage::Called(_) => CALLED_FOR,
-                Stage::Claimed | Stage::Late => DEADLINES.budget_permit_lease,
+                Stage::Claimed => DEADLINES.budget_permit_lease,
             }
     }
 }

@@ -4,6 +4,7 @@ use clock::Random;
 use contract::DEADLINES;
 
 use super::*;
+use crate::core::budget::HELD_UP;
 
 fn node(name: &str) -> NodeName {
     name.parse().expect("a name")
@@ -170,4 +171,26 @@ fn silent_node_loses_its_place_although_the_leader_wakes_rarely() {
     assert!(leader.wake_at(now).is_some_and(|at| at > now + DEADLINES.budget_place_lapses_after), "the next grant is due later");
     (1..=8_u64).for_each(|step| leader.tick(now + Duration::from_secs(2 * step)));
     assert_eq!((leader.waiting(), leader.in_flight()), (0, 0));
+}
+
+/// The node asks again every 5 s, which is longer than the lease of a permit in use.
+#[test]
+fn late_permit_keeps_its_turn_at_a_low_rate() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader_of(now, BudgetPolicy { per_second: 0.1, ..BudgetPolicy::default() }, true);
+    let (permit, answer) = ask(&mut leader, now, "a", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+    let asked = now + Duration::from_secs(1);
+    for again in [asked, asked + DEADLINES.budget_asked_again] {
+        let answer = leader.ask(again, &request_of("a", permit));
+        assert!(matches!(answer, BudgetAnswer::Queued { .. }), "the answer was lost: {answer:?}");
+        assert_eq!((leader.waiting(), leader.in_flight()), (0, 1));
+        (1..=10_u32).for_each(|half| leader.tick(again + AWAKE_EVERY * half));
+    }
+    let turn = now + Duration::from_secs(12);
+    leader.tick(turn);
+    assert_eq!(leader.take_turns().count(), 1, "the permit has its turn");
+    let answer = leader.ask(turn + HELD_UP - Duration::from_millis(1), &request_of("a", permit));
+    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+    assert_eq!((leader.waiting(), leader.in_flight()), (0, 1));
 }
