@@ -245,7 +245,7 @@ impl Leader {
     /// When to tick next at the latest.
     pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
         // A lapse may be noticed this much later.
-        let lapse = (self.permits.out_count() > 0).then_some(now + AWAKE_EVERY);
+        let lapse = (self.permits.out_count() > 0).then_some(self.last_step + AWAKE_EVERY);
         lapse.into_iter().chain(self.next_admission(now)).min()
     }
 

@@ -75,6 +75,14 @@ fn leader_looks_at_once_if_a_permit_has_become_due_since_its_last_look() {
 }
 
 #[test]
+fn leader_with_permits_out_looks_in_time_although_the_alarm_is_set_again() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 8, true);
+    ask(&mut leader, now, "a", &mut random);
+    assert_eq!((leader.in_flight(), leader.wake_at(now + AWAKE_EVERY / 2)), (1, Some(now + AWAKE_EVERY)));
+}
+
+#[test]
 fn a_node_that_asks_for_all_and_claims_all_leaves_permits_and_places_to_others() {
     // Slots, whether the leader still learns which permits are held, and the most that one node gets.
     let table = [(2, false, 1), (3, false, 2), (4, true, 3), (8, false, 6), (8, true, 6), (0, false, 1_000), (0, true, 1_000)];
