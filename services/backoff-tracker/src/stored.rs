@@ -124,8 +124,12 @@ pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option
 
 /// Whether a republished change means that there is no value any more.
 pub(crate) fn is_deleted(message: &Message) -> bool {
-    let header = |name| message.headers.get(name);
-    header("Nats-Marker-Reason").is_some() || matches!(header("KV-Operation"), Some("DEL" | "PURGE"))
+    has_expired(message) || matches!(message.headers.get("KV-Operation"), Some("DEL" | "PURGE"))
+}
+
+/// Whether a republished change means that a value's time to live is over.
+pub(crate) fn has_expired(message: &Message) -> bool {
+    message.headers.get("Nats-Marker-Reason").is_some()
 }
 
 /// When the server stored a value that was `age` old at the time of `status`, in nanoseconds of its clock.

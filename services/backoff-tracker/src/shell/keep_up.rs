@@ -164,8 +164,7 @@ impl BackoffTracker {
                 }
                 inputs.push(input);
             } else if let Some(key) = fleet.key_of(PAUSES, &message.subject) {
-                let value = (!stored::is_deleted(message)).then_some(&*message.payload);
-                inputs.extend(stored::pause(key, value, Duration::ZERO));
+                inputs.extend(sharing.read_pause(key, message));
             }
         }
         self.step_all(now, inputs, context);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actors::bucket_spec;
+use bus::Message;
 use bytes::Bytes;
 use clock::{Clock, Random};
 use contract::know::{ReportKey, SharedBucket, StoredClear, other_version};
@@ -137,6 +138,22 @@ impl Sharing {
         if self.unstored_pauses.len() < PAUSES_REMEMBERED || self.unstored_pauses.contains_key(&registry) {
             self.unstored_pauses.insert(registry, pause);
         }
+    }
+
+    /// The input that a change of a pause on the bus amounts to. An operator's command to another node replaces the one to this node that is
+    /// not stored yet; the expiry of an earlier pause does not.
+    pub(crate) fn read_pause(&mut self, key: &str, message: &Message) -> Option<CoreInput> {
+        let value = (!stored::is_deleted(message)).then_some(&*message.payload);
+        let input = stored::pause(key, value, Duration::ZERO)?;
+        if let CoreInput::Pause { registry, .. } = &input
+            && self.unstored_pauses.contains_key(registry)
+        {
+            if stored::has_expired(message) {
+                return None;
+            }
+            self.unstored_pauses.remove(registry);
+        }
+        Some(input)
     }
 
     /// Passes an input to the follower of the reports.
