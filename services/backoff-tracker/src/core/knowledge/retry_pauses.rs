@@ -12,6 +12,7 @@ use contract::messages::backoff_tracker::LocalKey;
 use super::backoff_key::BackoffKeyId;
 use super::node::Knowledge;
 use super::own_failures::OwnFailure;
+use super::report::{MAX_MESSAGE_BYTES, shorten};
 use crate::core::remove_least;
 
 /// Budgets at the same time. For one more, the one that ends first is forgotten.
@@ -22,11 +23,14 @@ const MAX_BUDGETS: usize = 256;
 pub(super) struct RetryPauses(BTreeMap<BackoffKeyId, (Duration, Arc<OwnFailure>)>);
 
 impl RetryPauses {
-    /// The registry has sent `Retry-After` with a failure. The latest end counts.
-    pub(super) fn stay_away(&mut self, budget: BackoffKeyId, until: Duration, failure: &Arc<OwnFailure>) {
+    /// The registry has sent `Retry-After` with a failure. The latest end counts. The cause is shortened, because the refusals of all pulls on
+    /// the budget keep a copy of it.
+    pub(super) fn stay_away(&mut self, budget: BackoffKeyId, until: Duration, failure: &OwnFailure) {
         self.0.retain(|_, (until, _)| failure.at < *until);
         if self.0.get(&budget).is_none_or(|(known, _)| *known < until) {
-            self.0.insert(budget, (until, Arc::clone(failure)));
+            let mut failure = failure.clone();
+            shorten(&mut failure.cause, MAX_MESSAGE_BYTES);
+            self.0.insert(budget, (until, Arc::new(failure)));
         }
         if self.0.len() > MAX_BUDGETS {
             remove_least(&mut self.0, |(until, _)| *until);
@@ -57,8 +61,16 @@ mod tests {
 
     const BUDGET: BackoffKeyId = BackoffKeyId(7);
 
-    fn at(at: Duration) -> Arc<OwnFailure> {
-        Arc::new(OwnFailure { at, class: FailureClass::RateLimited, ..OwnFailure::default() })
+    fn at(at: Duration) -> OwnFailure {
+        OwnFailure { at, class: FailureClass::RateLimited, ..OwnFailure::default() }
+    }
+
+    #[test]
+    fn cause_of_a_pause_is_as_short_as_that_of_a_report() {
+        let mut pauses = RetryPauses::default();
+        let failure = OwnFailure { cause: "a".repeat(64 * 1_024), ..OwnFailure::default() };
+        pauses.stay_away(BUDGET, Duration::from_secs(60), &failure);
+        assert_eq!(pauses.0.get(&BUDGET).map(|(_, failure)| failure.cause.len()), Some(MAX_MESSAGE_BYTES));
     }
 
     #[test]
