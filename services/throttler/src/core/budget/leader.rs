@@ -33,7 +33,7 @@ use super::step::Effect;
 const RETURNED_REMEMBERED: Duration = Duration::from_secs(15);
 /// The most returned permits that are remembered: 15 s of returns at twice the default rate.
 const RETURNED_MAX: usize = 6_000;
-/// After a stall longer than this, the leader extends permits and places instead of expiring them.
+/// After a stall longer than this, the leader extends permits instead of expiring them.
 const STALLED: Duration = Duration::from_secs(1);
 /// The shortest time between two looks for expired permits and waits, because 1,000 nodes may ask within one such time.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
@@ -310,9 +310,7 @@ impl Leader {
     fn settle(&mut self, now: Duration) {
         let stalled_for = now.saturating_sub(self.last_step);
         self.last_step = self.last_step.max(now);
-        // Without permits out, the leader may have had nothing to do for as long: see [`Leader::wake_at`].
-        let is_stall = stalled_for > STALLED && self.permits.out_count() > 0;
-        if is_stall && self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
+        if stalled_for > STALLED && self.planted_bug != Some(PlantedBug::RenewalsIgnored) {
             self.permits.excuse(stalled_for);
         }
         if self.looked.is_some_and(|looked| now < looked + LOOKED_EVERY) {

@@ -217,9 +217,9 @@ impl Permits {
         Some(granted)
     }
 
-    /// Extends all requests and permits by the time for which the leader was stalled.
+    /// Extends the permits that are out by the time for which the leader was stalled. Places lapse: who still waits asks again.
     pub(super) fn excuse(&mut self, stalled_for: Duration) {
-        self.all.values_mut().for_each(|permit| permit.last_seen += stalled_for);
+        self.all.values_mut().filter(|permit| permit.is_out()).for_each(|permit| permit.last_seen += stalled_for);
         self.lapses = self.all.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
     }
 
