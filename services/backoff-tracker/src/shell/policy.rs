@@ -14,7 +14,9 @@ impl BackoffTracker {
     pub(crate) fn follow_policy(&mut self, context: &mut Context<Self>) {
         let Some(sharing) = &mut self.sharing else { return };
         let (bus, fleet) = (Arc::clone(&sharing.shared.bus), sharing.shared.fleet.clone());
-        context.add_stream(PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).changes());
+        // The throttler of this node logs changes of the policy.
+        let follower = PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).quiet();
+        context.add_stream(follower.changes());
     }
 
     /// How the node shares: its own setting, but `observe` instead of `enforce` if the fleet policy says so.
