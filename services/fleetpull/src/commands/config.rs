@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use serde_json::json;
-use settings::{DEFAULT_FILE, Loaded, Origin};
+use settings::{DEFAULT_FILE, Loaded, Origin, Settings};
 
 use crate::cli::{ConfigArgs, ConfigCommand, ConfigSources, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
+use crate::node::check_bus;
+use crate::node::fleet_key::read_key_file;
 use crate::output;
 
 /// Prints or checks the settings.
@@ -30,7 +32,9 @@ fn print(sources: &ConfigSources) -> Result<Exit> {
 }
 
 fn validate(sources: &ConfigSources) -> Result<Exit> {
-    match Configuration::load(&sources.settings, Vec::new()) {
+    let checked = Configuration::load(&sources.settings, Vec::new())
+        .and_then(|configuration| check_files(configuration.settings()).map(|()| configuration));
+    match checked {
         Ok(configuration) => {
             match sources.output.format {
                 OutputFormat::Text => output::fact(&format!("the settings are valid: {}", read_from(sources, &configuration.loaded))),
@@ -46,6 +50,16 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
             Ok(Exit::Failure)
         }
     }
+}
+
+/// Checks the files that `run` refuses before it starts: the fleet's key, and those of the connection to NATS.
+fn check_files(settings: &Settings) -> Result<()> {
+    let key = settings.fleet.key_file.as_deref().map_or(Ok(()), |file| read_key_file(file).map(|_| ()));
+    let errors: Vec<String> = [key.map_err(Into::into), check_bus(settings)]
+        .into_iter()
+        .filter_map(|checked: Result<()>| checked.err().as_ref().map(output::error_text))
+        .collect();
+    if errors.is_empty() { Ok(()) } else { Err(Error::msg(errors.join("\n"))) }
 }
 
 /// Names the file and the variables that the settings come from.

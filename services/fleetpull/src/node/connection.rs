@@ -23,6 +23,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Errors that do not go away while a command waits: no server listens at the address, or the login is refused.
 const FINAL: [&str; 2] = ["onnection refused", "uthorization violation"];
 
+/// The text of an error in the settings of the bus.
+const UNUSABLE: &str = "NATS cannot be used as it is set";
+
 /// The name of a client's connection in the server's list.
 const CLIENT_NAME: &str = "fleetpull";
 
@@ -41,7 +44,18 @@ pub async fn open_bus(settings: &Settings, node: &NodeName, fleet_size: u64, clo
     if options.inbox_prefix.is_none() && options.context.is_none() && options.token_file.is_some() {
         options.inbox_prefix = Some(inbox_prefix(node));
     }
-    Ok(Arc::new(NatsBus::connect(options).await.context("NATS cannot be used as it is set")?))
+    Ok(Arc::new(NatsBus::connect(options).await.context(UNUSABLE)?))
+}
+
+/// Checks the settings and files of the bus as [`open_bus`] does.
+///
+/// # Errors
+/// The settings cannot be used: a file is missing, or a URL is invalid.
+pub fn check_bus(settings: &Settings) -> Result<()> {
+    if !settings.nats.is_wanted() {
+        return Ok(());
+    }
+    nats_options(&settings.nats, CLIENT_NAME).check().context(UNUSABLE)
 }
 
 /// The connected bus of a command. Must be called within a tokio runtime.
@@ -65,7 +79,7 @@ pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
         let advice = "no NATS server is named: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL) or --nats-context NAME";
         return Err(UsageError(advice.to_owned()).into());
     }
-    let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context("NATS cannot be used as it is set")?;
+    let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context(UNUSABLE)?;
     reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
     Ok(bus)
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::target::Target;
+
 /// The options of a user. All are optional; a given value has precedence over the context's.
 ///
 /// Of several logins the first of these counts: `creds`, `nkey`, `token_file`, the login in the URLs, the login of the context.
@@ -81,6 +83,14 @@ impl NatsOptions {
             name: self.name.or(fallback.name),
             fleet_size: self.fleet_size.max(fallback.fleet_size),
         }
+    }
+
+    /// Checks the options as [`super::NatsBus::connect`] does before it connects.
+    ///
+    /// # Errors
+    /// No server is named, a file is missing or has the wrong contents, or a URL is invalid.
+    pub fn check(self) -> Result<(), NatsOptionsError> {
+        Target::resolve(self).map(drop)
     }
 
     /// The servers, for display: URLs without their logins, else the context.

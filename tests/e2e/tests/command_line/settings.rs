@@ -71,3 +71,22 @@ fn what_is_printed_is_a_file_with_the_same_settings() {
     let valid = other.run(&["config", "validate", "--config", &file]).expect(0);
     assert!(valid.stdout.contains("valid") && valid.stdout.contains("printed.toml"), "{valid}");
 }
+
+#[test]
+fn validate_names_each_file_that_run_refuses() {
+    let place = Workplace::new();
+    let key = place.write("key", "abc");
+    let file = place.write(
+        "node.toml",
+        format!("[fleet]\nkey_file = \"{key}\"\n[nats]\nurl = [\"nats://127.0.0.1:1\"]\ncreds = \"/nonexistent/node.creds\"\n"),
+    );
+    let expected = ["has 3 bytes", "/nonexistent/node.creds cannot be read"];
+    let text = place.run(&["config", "validate", "--config", &file]).expect(1);
+    let json = place.run(&["config", "validate", "-o", "json", "--config", &file]).expect(1).object();
+    for problem in expected {
+        assert!(text.stderr.contains(problem), "{problem}: {text}");
+        assert!(json["error"].as_str().is_some_and(|error| error.contains(problem)), "{problem}: {json}");
+    }
+    let run = place.run(&["run", "--node=n1", "--store", "images", "--config", &file]).expect(1);
+    assert!(run.stderr.contains(expected[0]), "{run}");
+}
