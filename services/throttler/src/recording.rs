@@ -78,10 +78,15 @@ fn bounded(name: &str) -> String {
 
 fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
     let lowered = rate.per_1000_s.unwrap_or(u64::MAX) < before.per_1000_s.unwrap_or(u64::MAX);
+    let per_second = |per_1000_s: u64| per_1000_s as f64 / 1_000.0;
     let number = |rate: Rate| match rate.per_1000_s {
         None => "any number of pulls".to_owned(),
         Some(0) => "no pulls".to_owned(),
-        Some(per_1000_s) => format!("{} pulls a second", per_1000_s as f64 / 1_000.0),
+        Some(per_1000_s) => format!("{} pulls a second", per_second(per_1000_s)),
+    };
+    let allowed = match rate.starts_at {
+        Some(starts_at) => format!("{} pulls a second, and soon up to {}", per_second(starts_at), number(rate)),
+        None => number(rate),
     };
     let why = match (lowered, rate.cause, before.cause) {
         (true, RateCause::Quota, _) => ": the registry's quota is used up",
@@ -95,7 +100,7 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
         _ => "",
     };
     let reason = if lowered { EventReason::RateLowered } else { EventReason::RateRaised };
-    (reason, format!("the budget of {budget} now allows {} (before: {}){why}", number(rate), number(before)))
+    (reason, format!("the budget of {budget} now allows {allowed} (before: {}){why}", number(before)))
 }
 
 #[cfg(test)]
@@ -104,10 +109,9 @@ mod tests {
 
     #[test]
     fn message_states_the_rate_before_and_after_and_the_cause() {
-        let full = Rate { per_1000_s: Some(2_500), cause: RateCause::Policy };
-        let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
-        let none = Rate { per_1000_s: None, cause: RateCause::Policy };
-        let found = Rate { per_1000_s: Some(500), cause: RateCause::Overload };
+        let rate = |per_1000_s, cause| Rate { per_1000_s, starts_at: None, cause };
+        let (full, none) = (rate(Some(2_500), RateCause::Policy), rate(None, RateCause::Policy));
+        let (spent, found) = (rate(Some(0), RateCause::Quota), rate(Some(500), RateCause::Overload));
         let table = [
             (
                 spent,
@@ -127,6 +131,12 @@ mod tests {
                 found,
                 EventReason::RateRaised,
                 "the budget of hub now allows 2.5 pulls a second (before: 0.5 pulls a second): no overload of the registry is known any more",
+            ),
+            (
+                Rate { starts_at: Some(1_000), ..full },
+                found,
+                EventReason::RateRaised,
+                "the budget of hub now allows 1 pulls a second, and soon up to 2.5 pulls a second (before: 0.5 pulls a second): no overload of the registry is known any more",
             ),
             (
                 Rate { per_1000_s: Some(1_000), ..full },

@@ -255,7 +255,7 @@ pub struct EventDetails {
     pub reporters: Option<u64>,
     /// How often in a row the probe has failed.
     pub failures: Option<u64>,
-    /// How many pulls a budget now allows in 1,000 s.
+    /// How many pulls a budget now allows in 1,000 s. While it starts, the rate that the start leads to; the message has the rate in force.
     pub per_1000_s: Option<u64>,
     /// How many it allowed before.
     pub per_1000_s_before: Option<u64>,

@@ -12,8 +12,10 @@ const OVERLOAD_REPORTS_APART: Duration = Duration::from_secs(60);
 /// The rate of a budget as its leader reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Pulls in 1,000 s; none for no limit.
+    /// Pulls in 1,000 s; none for no limit. While a budget starts, the rate that the start leads to.
     pub per_1000_s: Option<u64>,
+    /// The rate in force while a budget starts, in pulls in 1,000 s; none: it does not start.
+    pub starts_at: Option<u64>,
     /// Why it is not higher.
     pub cause: RateCause,
 }
@@ -113,8 +115,8 @@ mod tests {
         budgets.step(at(100), Input::Lead { owner: owner.clone(), leader: None });
         assert_eq!(changes(budgets.step(at(100), Input::Elected { owner, term })), []);
         let limit = RegistryLimit { limit: 100, remaining: 0, window_ms: 60_000, reset_ms: Some(60_000), source: None };
-        let full = Rate { per_1000_s: Some(200_000), cause: RateCause::Policy };
-        let spent = Rate { per_1000_s: Some(0), cause: RateCause::Quota };
+        let full = Rate { per_1000_s: Some(200_000), starts_at: Some(10_000), cause: RateCause::Policy };
+        let spent = Rate { per_1000_s: Some(0), starts_at: None, cause: RateCause::Quota };
         assert_eq!(changes(budgets.step(at(101), Input::Release { permit, limits: vec![limit], served: Some(true) })), [(spent, full)]);
         assert_eq!(changes(budgets.step(at(130), Input::Tick)), []);
         let state = budgets.list(at(131)).budgets.remove(0);
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn a_spent_quota_is_reported_at_once_and_small_changes_are_not() {
         let at = Duration::from_secs;
-        let rate = |per_1000_s, cause| Rate { per_1000_s, cause };
+        let rate = |per_1000_s, cause| Rate { per_1000_s, starts_at: None, cause };
         let full = rate(Some(200_000), RateCause::Policy);
         let mut reported = ReportedRate::of(full);
         assert_eq!(reported.report(at(1), rate(Some(190_000), RateCause::SilentNodes)), None);

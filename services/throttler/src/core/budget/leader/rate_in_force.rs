@@ -10,15 +10,18 @@ use crate::core::budget::adaptive_rate::AdaptiveRate;
 use crate::core::budget::rate::{Rate, RateCause};
 
 impl Leader {
-    /// The rate as people are shown it. While a budget still starts, it is the rate that the start leads to.
+    /// The rate as people are shown it.
     pub(in crate::core::budget) fn rate(&self) -> Rate {
         let per_1000_s = |rate: f64| (rate > 0.0).then(|| (rate * 1_000.0).round() as u64);
-        let (rate, cause) = match self.cause() {
-            RateCause::Quota => return Rate { per_1000_s: Some(0), cause: RateCause::Quota },
-            RateCause::Starting => (self.kept_rate(), if self.silent_nodes > 0 { RateCause::SilentNodes } else { RateCause::Policy }),
-            cause => (self.limited_to, cause),
-        };
-        Rate { per_1000_s: per_1000_s(rate), cause }
+        match self.cause() {
+            RateCause::Quota => Rate { per_1000_s: Some(0), starts_at: None, cause: RateCause::Quota },
+            RateCause::Starting => Rate {
+                per_1000_s: per_1000_s(self.kept_rate()),
+                starts_at: per_1000_s(self.limited_to),
+                cause: if self.silent_nodes > 0 { RateCause::SilentNodes } else { RateCause::Policy },
+            },
+            cause => Rate { per_1000_s: per_1000_s(self.limited_to), starts_at: None, cause },
+        }
     }
 
     /// The rate in force; 0 for no limit.
