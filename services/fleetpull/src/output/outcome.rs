@@ -236,11 +236,15 @@ impl Row {
     }
 
     fn failure(&self) -> String {
-        let PullOutcome { reason, message, class, .. } = &self.outcome;
+        let PullOutcome { outcome, reason, message, class, learned_ms_ago, .. } = &self.outcome;
         let mut text = reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
         text.push_str(&super::one_line(message));
         if let Some(class) = class.filter(|class| *class != FailureClass::Unknown) {
-            text.push_str(&format!(" [{class}]"));
+            // The message of a refusal is that of an attempt, maybe for another image. Without an attempt, the budget alone refuses.
+            let is_learned = *outcome == OutcomeKind::Backoff && learned_ms_ago.is_some();
+            let is_of_registry = matches!(class, FailureClass::RateLimited | FailureClass::RegistryUnavailable);
+            let found = if is_learned && is_of_registry { " of the registry, found with this or another image" } else { "" };
+            text.push_str(&format!(" [{class}{found}]"));
         }
         if let Some(left) = self.next_attempt_ms() {
             text.push_str(&format!(" (next attempt in {})", units::milliseconds(left)));
@@ -268,30 +272,9 @@ mod tests {
     fn json_has_every_field_and_null_for_what_is_absent() {
         let row = row(PullOutcome { outcome: OutcomeKind::Pulled, size_bytes: 5, ..PullOutcome::default() });
         let json = serde_json::to_value(row.to_json()).expect("serialises");
-        let fields = [
-            "image",
-            "node",
-            "outcome",
-            "reason",
-            "message",
-            "class",
-            "image_ref",
-            "digest",
-            "platform",
-            "size_bytes",
-            "duration_ms",
-            "waiting_ms",
-            "next_attempt_ms",
-            "auth",
-            "trace_id",
-            "learned_by",
-            "learned_at",
-            "learned_trace_id",
-            "trace_link",
-            "next_by",
-            "standing_pull",
-        ];
-        for field in fields {
+        let fields = "image node outcome reason message class image_ref digest platform size_bytes duration_ms waiting_ms next_attempt_ms \
+                      auth trace_id learned_by learned_at learned_trace_id trace_link next_by standing_pull";
+        for field in fields.split(' ') {
             assert!(json.get(field).is_some(), "{field}");
         }
         assert_eq!(json["outcome"], "pulled");
@@ -393,8 +376,16 @@ mod tests {
             ..PullOutcome::default()
         };
         assert_eq!(
-            row(outcome).to_text(),
+            row(outcome.clone()).to_text(),
             "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next attempt in 9.5s)"
         );
+        let limited = PullOutcome { class: Some(FailureClass::RateLimited), learned_ms_ago: Some(500), ..outcome };
+        let text = row(limited.clone()).to_text();
+        assert!(text.contains("a b [2J [rate_limited of the registry, found with this or another image] (next"), "{text}");
+        let by_budget = PullOutcome { learned_ms_ago: None, ..limited.clone() };
+        let failed = PullOutcome { outcome: OutcomeKind::Failed, ..limited };
+        for outcome in [by_budget, failed] {
+            assert!(row(outcome).to_text().contains("[rate_limited] (next"), "no attempt for another image");
+        }
     }
 }
