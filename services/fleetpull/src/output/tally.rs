@@ -18,7 +18,7 @@ use super::outcome::Row;
 use super::quota::SpentQuota;
 use super::{layout, one_line, units};
 use causes::{Cause, Hold, counted};
-use eta::Eta;
+use eta::{Eta, LEAST, milliseconds_for};
 
 /// Pulls in progress that are shown, the longest first.
 const SLOWEST_SHOWN: usize = 6;
@@ -56,7 +56,8 @@ pub struct Tally {
     lost: BTreeMap<NodeName, usize>,
     /// True if no node may begin.
     paused: bool,
-    eta: Eta,
+    /// The rate of each node with pulls in progress. That of a node that has ended says nothing about the others.
+    etas: BTreeMap<NodeName, Eta>,
     contact: Contact,
     /// The name of the connection to the nodes, in one word.
     reached_through: &'static str,
@@ -93,7 +94,12 @@ impl Tally {
     /// Takes the current time: since the start of the job, and in milliseconds since 1970-01-01.
     pub fn see_time(&mut self, now: Duration, now_ms: u64) {
         (self.now, self.now_ms) = (now, now_ms);
-        self.eta.see(now, self.bytes().0);
+        self.etas.retain(|node, _| self.in_progress.contains_key(node));
+        for node in self.in_progress.keys() {
+            let images = self.fetched.get(node).into_iter().flat_map(BTreeMap::values);
+            let done_bytes = images.map(|(done, _)| *done).fold(0, u64::saturating_add);
+            self.etas.entry(node.clone()).or_default().see(now, done_bytes);
+        }
     }
 
     /// Takes the current health of the connection to the nodes.
@@ -250,15 +256,23 @@ impl Tally {
         }
         let (done, total) = self.bytes();
         if total > 0 {
-            let of_each = || self.all().map(|(_, in_progress)| in_progress.bytes_per_second()).fold(0, u64::saturating_add);
-            let per_second = self.eta.bytes_per_second().unwrap_or_else(of_each);
-            parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(per_second)));
+            parts.push(format!("{} of {}, {}/s", units::bytes(done), units::bytes(total), units::bytes(self.bytes_per_second())));
         }
-        if let Some(left_ms) = self.bytes_to_come(held).and_then(|bytes| self.eta.milliseconds_for(bytes)) {
+        let to_come = self.bytes_to_come(held).filter(|_| self.now >= LEAST);
+        if let Some(left_ms) = to_come.and_then(|bytes| milliseconds_for(bytes, self.bytes_per_second())) {
             let but = if held > 0 { " for what is not held back" } else { "" };
             parts.push(format!("about {} left{but}", units::age(left_ms)));
         }
         parts.join(", ")
+    }
+
+    /// The rate of the nodes with pulls in progress.
+    fn bytes_per_second(&self) -> u64 {
+        let of_node = |(node, in_progress): (&NodeName, &Vec<InProgress>)| {
+            let of_each = || in_progress.iter().map(InProgress::bytes_per_second).fold(0, u64::saturating_add);
+            self.etas.get(node).and_then(Eta::bytes_per_second).unwrap_or_else(of_each)
+        };
+        self.in_progress.iter().map(of_node).fold(0, u64::saturating_add)
     }
 
     /// The bytes that are still to fetch by pulls that are not held: for a pull that has not begun, the average of the others. None if no

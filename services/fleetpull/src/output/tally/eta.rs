@@ -1,4 +1,4 @@
-//! The rate of bytes, and the remaining time at this rate.
+//! The rate of bytes of one node, and the remaining time at a rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,9 +8,9 @@ const WINDOW: Duration = Duration::from_secs(30);
 /// The least time between samples. Nodes are asked once per second.
 const EVERY: Duration = Duration::from_secs(1);
 /// The shortest measurement that gives a rate.
-const LEAST: Duration = Duration::from_secs(3);
+pub(super) const LEAST: Duration = Duration::from_secs(3);
 
-/// The fetched bytes by time, the oldest first.
+/// The fetched bytes of a node by time, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Eta {
     samples: VecDeque<(Duration, u64)>,
@@ -38,12 +38,12 @@ impl Eta {
         let bytes = u128::from(after.saturating_sub(*before)) * 1_000 / lasted.as_millis().max(1);
         Some(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
+}
 
-    /// How many milliseconds a number of bytes takes. None if the rate is unknown or 0.
-    pub(super) fn milliseconds_for(&self, bytes: u64) -> Option<u64> {
-        let per_second = self.bytes_per_second().filter(|per_second| *per_second > 0)?;
-        Some(u64::try_from(u128::from(bytes) * 1_000 / u128::from(per_second)).unwrap_or(u64::MAX))
-    }
+/// How many milliseconds a number of bytes takes. None if the rate is 0.
+pub(super) fn milliseconds_for(bytes: u64, per_second: u64) -> Option<u64> {
+    let milliseconds = (u128::from(bytes) * 1_000).checked_div(u128::from(per_second))?;
+    Some(u64::try_from(milliseconds).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -62,9 +62,8 @@ mod tests {
         assert_eq!(seen(&[(0, 0), (2, 200)]).bytes_per_second(), None, "two seconds say nothing");
         assert_eq!(seen(&[(0, 0), (4, 400)]).bytes_per_second(), Some(100));
         assert_eq!(seen(&[(0, 0), (10, 1_000_000), (41, 1_000_000), (45, 1_000_000)]).bytes_per_second(), Some(0), "a stall is seen");
-        let eta = seen(&[(0, 0), (4, 400)]);
-        assert_eq!((eta.milliseconds_for(1_000), eta.milliseconds_for(u64::MAX)), (Some(10_000), Some(u64::MAX)), "nothing overflows");
-        assert_eq!(seen(&[(0, 5), (4, 5)]).milliseconds_for(1), None, "nothing comes");
+        assert_eq!((milliseconds_for(1_000, 100), milliseconds_for(u64::MAX, 100)), (Some(10_000), Some(u64::MAX)), "nothing overflows");
+        assert_eq!(milliseconds_for(1, 0), None, "nothing comes");
     }
 
     #[test]

@@ -173,6 +173,22 @@ fn remaining_time_follows_from_byte_rate() {
 }
 
 #[test]
+fn node_that_has_ended_counts_neither_in_the_rate_nor_in_the_remaining_time() {
+    let mut tally = Tally::of(3, 1, "NATS");
+    for (second, done_bytes) in [(1, 0), (5, 2_097_152)] {
+        for number in 1..4 {
+            tally.see_node(&node(number), &[pull(PullState::Pulling, second * 1_000, done_bytes)], &[], 0);
+        }
+        tally.see_time(Duration::from_secs(second), second * 1_000);
+    }
+    assert!(tally.summary().ends_with("6.0 MiB of 12.0 MiB, 1.5 MiB/s, about 4s left"), "{}", tally.summary());
+    for number in [1, 2] {
+        tally.see_row(&row(number, OutcomeKind::Failed, Some(FailureClass::NodeLocal)));
+    }
+    assert!(tally.summary().ends_with("512.0 KiB/s, about 4s left"), "{}", tally.summary());
+}
+
+#[test]
 fn lost_contact_is_first_line() {
     let mut tally = Tally::of(3, 1, "NATS");
     tally.see_bus(&BusHealth::Disconnected { reason: "connection refused".to_owned() }, Duration::from_secs(4));
