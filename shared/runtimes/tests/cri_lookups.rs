@@ -30,6 +30,12 @@ fn present(repo_digests: Vec<String>) -> StatusAnswer {
     StatusAnswer::Present(PresentImage { id: "sha256:a".to_owned(), size: 7, repo_digests })
 }
 
+#[tokio::test]
+async fn logins_are_those_for_the_registry() {
+    let logins = runtime("unix:///nonexistent/cri.sock").logins(&Reference::parse(IMAGE).unwrap()).await.unwrap();
+    assert_eq!(logins.iter().map(|logins| logins.endpoint.as_str()).collect::<Vec<_>>(), ["registry.example"]);
+}
+
 /// The answer is several times as large as the window.
 #[tokio::test]
 async fn large_answer_is_received_completely() {

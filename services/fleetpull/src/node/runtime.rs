@@ -60,7 +60,7 @@ pub fn open_shared_runtime(
 /// The logins that a pull by this process would send, and to which endpoints. Makes no store.
 ///
 /// # Errors
-/// The logins cannot be determined, or no runtime's socket is known.
+/// The logins cannot be determined.
 pub async fn logins(configuration: &Configuration, reference: &Reference) -> Result<Vec<EndpointLogins>> {
     let settings = configuration.settings();
     let keyring = Keyring::new(KeyringOptions::of_process(settings.auth.file.clone()));
@@ -70,8 +70,8 @@ pub async fn logins(configuration: &Configuration, reference: &Reference) -> Res
             Ok(layout_options(settings, store, keyring, RegistryArgs::default(), Clock::host()).logins(reference).await?)
         }
         RuntimeKind::Cri => {
-            let endpoint = settings.runtime.endpoint_on(Path::exists)?;
-            Ok(vec![keyring.explain(&Audience::runtime(reference.repository()), &endpoint).await?])
+            // As of an agent: the runtime decides which endpoint sees them.
+            Ok(vec![keyring.explain(&Audience::runtime(reference.repository()), reference.registry()).await?])
         }
     }
 }

@@ -265,8 +265,7 @@ impl ImageRuntime for CriRuntime {
 
     async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
         // The logins are given to the runtime as by kubelet; the runtime decides which endpoint sees them.
-        let runtime = format!("unix://{}", self.socket.display());
-        Ok(vec![self.keyring.explain(&Audience::runtime(reference.repository()), &runtime).await?])
+        Ok(vec![self.keyring.explain(&Audience::runtime(reference.repository()), reference.registry()).await?])
     }
 
     async fn probe(&self, reference: &Reference, trace: &TraceContext) -> Option<Probe> {

@@ -59,7 +59,7 @@ impl Command for ExplainImage {
 /// The logins that a pull would send to one endpoint, in words without a secret or a user's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointLogins {
-    /// `host:port`, or the container runtime that gets the logins.
+    /// `host:port`; for a container runtime, which chooses the endpoint itself, the image's registry.
     pub endpoint: String,
     /// By entry and file, in the order in which they are tried: `login for registry.example in /root/.docker/config.json`.
     #[serde(default)]
