@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,6 +89,8 @@ fn remove_left_over(path: &Path) -> io::Result<()> {
 async fn accept(listener: UnixListener, bus: MessagingRef) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut clients = tokio::task::JoinSet::new();
+    // Repeats of either are logged ever more rarely.
+    let (mut refused, unreadable) = (0_u64, Arc::new(AtomicU64::new(0)));
     loop {
         while clients.try_join_next().is_some() {}
         let stream = match listener.accept().await {
@@ -100,15 +103,18 @@ async fn accept(listener: UnixListener, bus: MessagingRef) {
         };
         match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => {
-                let bus = Arc::clone(&bus);
+                let (bus, unreadable) = (Arc::clone(&bus), Arc::clone(&unreadable));
                 let client = async move {
-                    serve_client(stream, bus).await;
+                    serve_client(stream, bus, &unreadable).await;
                     drop(place);
                 };
                 tasks::spawn_in(&mut clients, "socket-client", client);
             }
             Err(_) => {
-                warn!(limit = MAX_CONNECTIONS, "a connection to the socket was refused: too many");
+                refused += 1;
+                if refused.is_power_of_two() {
+                    warn!(limit = MAX_CONNECTIONS, refused, "a connection to the socket was refused: too many");
+                }
                 refuse(&stream);
             }
         }
@@ -124,14 +130,20 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(&[&length, frame.as_ref()].concat());
 }
 
-async fn serve_client(stream: UnixStream, bus: MessagingRef) {
+/// Serves a client until it disconnects. A client that sends an unreadable frame is counted in `unreadable`.
+async fn serve_client(stream: UnixStream, bus: MessagingRef, unreadable: &AtomicU64) {
     let (reader, writer) = stream.into_split();
     let (outbox, frames) = mpsc::channel(OUTBOX_FRAMES);
     let _writing = AbortOnDropHandle::new(tasks::spawn("socket-writer", write_all(writer, frames)));
     let mut client = Client { bus, outbox, requests: Tasks::new(), subscriptions: Tasks::new() };
     match client.read_all(FramedRead::new(reader, codec())).await {
         Ok(()) => debug!("a client of the socket has disconnected"),
-        Err(error) => warn!(%error, "a client of the socket sent an unreadable frame, and was disconnected"),
+        Err(error) => {
+            let clients = unreadable.fetch_add(1, Ordering::Relaxed) + 1;
+            if clients.is_power_of_two() {
+                warn!(%error, clients, "a client of the socket sent an unreadable frame, and was disconnected");
+            }
+        }
     }
 }
 
