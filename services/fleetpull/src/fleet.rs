@@ -212,6 +212,16 @@ impl FleetClient {
         answers
     }
 
+    /// Like [`Self::ask_each`], but returns only the replies, and does not find out why others are missing.
+    pub async fn replies_of<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<(NodeName, C::Reply)> {
+        let ask = |node: NodeName| async move {
+            let reply = self.ask(&node, command.clone(), ANSWER_WITHIN).await.ok()?;
+            Some((node, reply))
+        };
+        let replies: Vec<Option<(NodeName, C::Reply)>> = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE).collect().await;
+        replies.into_iter().flatten().collect()
+    }
+
     /// Like [`Self::ask_each`], for long answers: passes each answer to `on_answer` and keeps none.
     pub async fn for_each_answer<C: Command>(
         &self,

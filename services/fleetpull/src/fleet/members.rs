@@ -177,7 +177,9 @@ mod tests {
     use bus::{Entry, SharedState as _};
     use clap::Parser as _;
     use clock::Clock;
+    use contract::Command as _;
     use contract::know::encode;
+    use contract::messages::agent::DescribeNode;
     use contract::subject::Fleet;
 
     use super::*;
@@ -199,6 +201,22 @@ mod tests {
             assert_eq!(member(&aged("n2", value)).unwrap().labels, None, "{value:?}");
         }
         assert_eq!(member(&aged("n2.more", b"")), None);
+    }
+
+    #[test]
+    fn node_that_does_not_answer_costs_no_other_request_if_the_reason_is_not_needed() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        actix::System::with_tokio_rt(runtime).block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let subject = Fleet::default().command_to_leader(ListNodes::SERVICE, ListNodes::VERB);
+            let _silent_registrar = client.messaging().subscribe(&subject, None).await.unwrap();
+            let nodes: [NodeName; 1] = ["ghost".parse().unwrap()];
+            let (asked, soon) = (DescribeNode {}, REGISTRAR_WITHIN / 2);
+            let replies = tokio::time::timeout(soon, client.replies_of(&nodes, &asked)).await;
+            assert!(replies.is_ok_and(|replies| replies.is_empty()));
+            assert!(tokio::time::timeout(soon, client.ask_each(&nodes, &asked)).await.is_err(), "the registrar is asked for the reason");
+        });
     }
 
     #[test]

@@ -8,15 +8,15 @@ use contract::messages::agent::{DescribeNode, NodeDescription};
 use futures::future::LocalBoxFuture;
 
 use crate::cli::Selector;
-use crate::fleet::{Answer, FleetClient};
+use crate::fleet::FleetClient;
 use crate::output::silent::Silent;
 use crate::output::units;
 
 /// The pause between two checks: the interval at which an agent reports that it is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// The answers of a check.
-pub(super) type Look<'a> = LocalBoxFuture<'a, Vec<Answer<NodeDescription>>>;
+/// The nodes that answer a check.
+pub(super) type Look<'a> = LocalBoxFuture<'a, Vec<(NodeName, NodeDescription)>>;
 
 /// Nodes that are known but do not answer.
 pub(super) struct Late {
@@ -49,16 +49,16 @@ impl Late {
         let pause = if self.looked { LOOK_EVERY } else { Duration::ZERO };
         let look = async move {
             tokio::time::sleep(pause).await;
-            client.ask_each(&nodes, &DescribeNode {}).await
+            client.replies_of(&nodes, &DescribeNode {}).await
         };
         (!self.silent.is_empty()).then(|| Box::pin(look) as Look<'a>)
     }
 
-    /// Takes the answers, and returns the selected nodes among them.
-    pub(super) fn take_answers(&mut self, answers: Vec<Answer<NodeDescription>>) -> Vec<NodeName> {
+    /// Takes the nodes that answer, and returns the selected ones among them.
+    pub(super) fn take_answers(&mut self, answers: Vec<(NodeName, NodeDescription)>) -> Vec<NodeName> {
         self.looked = true;
         let mut selected = Vec::new();
-        for (node, described) in answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?))) {
+        for (node, described) in answers {
             self.silent.remove(&node);
             if self.selector.as_ref().is_none_or(|selector| selector.matches(&described.labels)) {
                 selected.push(node);
@@ -110,19 +110,19 @@ mod tests {
         Late::new(vec![silent("n1", 20, None), silent("n2", 590, None)], selector.as_ref())
     }
 
-    fn answer(name: &str, zone: &str) -> Answer<NodeDescription> {
+    fn answer(name: &str, zone: &str) -> (NodeName, NodeDescription) {
         let text = format!(
             r#"{{"node": "{name}", "instance": "", "started_ms": 0, "version": "", "state": "ok", "since_ms": 0, "runtime": "",
                 "labels": {{"zone": "{zone}"}}, "pulling": 0, "waiting": 0, "backoff": 0}}"#
         );
-        (node(name), Ok(serde_json::from_str(&text).expect("a description")))
+        (node(name), serde_json::from_str(&text).expect("a description"))
     }
 
     #[test]
     fn node_that_answers_late_is_asked_if_its_labels_match() {
         for (selector, selected) in [(None, true), (Some("zone=a"), true), (Some("zone=b"), false)] {
             let mut late = late(selector);
-            let joins = late.take_answers(vec![answer("n1", "a"), (node("n2"), Err("silent".to_owned()))]);
+            let joins = late.take_answers(vec![answer("n1", "a")]);
             let left: Vec<&NodeName> = late.silent.keys().collect();
             assert_eq!((joins.len() == 1, left), (selected, vec![&node("n2")]), "{selector:?}");
         }
@@ -145,7 +145,7 @@ mod tests {
         let (soon, later) = (Duration::from_secs(1), Duration::from_secs(581));
         let mut all = late(None);
         assert!(all.is_awaited(soon, false), "it was not asked yet");
-        let _ = all.take_answers(vec![(node("n1"), Err(String::new()))]);
+        let _ = all.take_answers(Vec::new());
         assert_eq!((all.is_awaited(soon, false), all.is_awaited(soon, true)), (false, true));
         assert!(!all.is_awaited(later, true), "the fleet has forgotten both");
         let mut some = late(Some("zone=a"));

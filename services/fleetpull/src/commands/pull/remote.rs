@@ -20,7 +20,7 @@ use super::{NotBegun, digests, dry_run, withdraw};
 use crate::cli::{OutputFormat, Parallelism, PullArgs};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
-use crate::fleet::{Answer, FleetClient, Members, connect, connect_here};
+use crate::fleet::{FleetClient, Members, connect, connect_here};
 use crate::node::shown_bus;
 use crate::output;
 use crate::output::outcome::Row;
@@ -189,7 +189,7 @@ impl<'a> PullCommand<'a> {
     }
 
     /// Adds the silent nodes that have answered.
-    fn add_answered_nodes(&mut self, answers: Vec<Answer<NodeDescription>>) {
+    fn add_answered_nodes(&mut self, answers: Vec<(NodeName, NodeDescription)>) {
         for node in self.late.take_answers(answers) {
             self.answering += 1;
             self.plan.join(node);
