@@ -342,6 +342,12 @@ impl FleetClient {
         }
     }
 
+    /// The message for a node that the fleet does not know.
+    #[must_use]
+    pub fn unknown_node(&self) -> String {
+        format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that are known", self.fleet.name())
+    }
+
     /// The message for a request to `node` that was not answered.
     pub async fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
         self.explain_with(node, error, &OnceCell::new()).await
@@ -355,12 +361,16 @@ impl FleetClient {
                     "known to the fleet, but its agent does not answer; last seen {} ago: is it running, and is its bus connected?",
                     units::age(milliseconds(*ago))
                 ),
-                None => format!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that are known", self.fleet.name()),
+                None => self.unknown_node(),
             },
-            CallError::TimedOut { timeout } => {
-                format!("the agent of {node} is silent for {timeout:?}: is it running, and is its bus connected?")
-            }
+            CallError::TimedOut { timeout } => silent_agent(node, &format!("{timeout:?}")),
             other => other.to_string(),
         }
     }
+}
+
+/// The message for a node whose agent has not answered for this time.
+#[must_use]
+pub fn silent_agent(node: &NodeName, time: &str) -> String {
+    format!("the agent of {node} is silent for {time}: is it running, and is its bus connected?")
 }

@@ -21,6 +21,8 @@ use crate::output::{self, units};
 const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 /// How long reading the members' records may take. 10,000 of them have about 3 MB.
 const RECORDS_WITHIN: Duration = Duration::from_secs(5);
+/// As `RECORDS_WITHIN`, if the records only explain why a node does not answer: its command has waited already.
+const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 /// The registrar forgets a node that is silent for this long.
 const REGISTRAR_KNOWS_FOR: Duration = DEADLINES.known_for;
 
@@ -98,7 +100,7 @@ impl FleetClient {
     pub(super) async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Duration> {
         // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return BTreeMap::new() };
-        let (records, last_seen) = futures::join!(self.records(bus), self.last_seen(Some(any)));
+        let (records, last_seen) = futures::join!(self.records(bus, EXPLAINED_WITHIN), self.last_seen(Some(any)));
         let members = records.unwrap_or_default().members;
         let mut contacts: BTreeMap<NodeName, Duration> = members.into_values().map(|silent| (silent.node, silent.ago)).collect();
         for (node, ago) in last_seen {
@@ -110,26 +112,26 @@ impl FleetClient {
 
     /// The records of the members. Empty, with a warning, if they cannot be read.
     async fn recorded(&self, bus: &BusRef) -> Records {
-        self.records(bus).await.unwrap_or_else(|why| {
+        self.records(bus, RECORDS_WITHIN).await.unwrap_or_else(|why| {
             output::warn(&format!("nodes that are down may be missing: the list of the fleet's members cannot be read: {why}"));
             Records::default()
         })
     }
 
-    /// The records of the members, or why they cannot be read.
-    async fn records(&self, bus: &BusRef) -> Result<Records, String> {
+    /// The records of the members, or why they cannot be read within this time.
+    async fn records(&self, bus: &BusRef, within: Duration) -> Result<Records, String> {
         let reading = async {
             let members = bus.bucket(&bucket_spec(SharedBucket::members(&self.fleet))).await.map_err(KeyValueError::from)?;
             members.snapshot(None).await
         };
-        match tokio::time::timeout(RECORDS_WITHIN, reading).await {
+        match tokio::time::timeout(within, reading).await {
             Ok(Ok(snapshot)) => {
                 let members = snapshot.entries.iter().filter_map(member).map(|silent| (silent.node.clone(), silent)).collect();
                 Ok(Records { members, servers: snapshot.status.servers })
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
-                let limit = units::milliseconds(milliseconds(RECORDS_WITHIN));
+                let limit = units::milliseconds(milliseconds(within));
                 Err(format!("no answer within {limit}: may this login read the fleet's members (deploy/nats/accounts.conf)?"))
             }
         }
@@ -257,6 +259,9 @@ mod tests {
                 client.ask_each(&nodes, &ListNodes {}).await.into_iter().filter_map(|(_, answer)| answer.err()).collect();
             assert!(why[0].starts_with("known to the fleet, but its agent does not answer; last seen "), "{why:?}");
             assert!(why[1].starts_with("no agent of that name in the fleet"), "{why:?}");
+            hub.set_delay(RECORDS_WITHIN);
+            let explained = tokio::time::timeout(EXPLAINED_WITHIN * 2, client.ask_each(&nodes[1..], &ListNodes {})).await;
+            assert!(explained.is_ok(), "a message about an unknown node does not wait for records that cannot be read");
         });
     }
 }

@@ -11,7 +11,7 @@ use super::list::{JsonNode, Listed, listed, reason, status_in_words};
 use crate::cli::{ListFormat, NodesArgs};
 use crate::commands::{budget, pulls};
 use crate::exit::Exit;
-use crate::fleet::FleetClient;
+use crate::fleet::{FleetClient, silent_agent};
 use crate::output::table::Look;
 use crate::output::{self, given, one_line, standing_pull, units};
 
@@ -43,10 +43,10 @@ impl Described {
 pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &NodeName) -> Result<Exit> {
     client.check_named(std::slice::from_ref(name)).await?;
     let Some(node) = listed(args, client).await?.into_iter().find(|listed| listed.node.node == *name) else {
-        bail!("no agent of that name in the fleet {:?}: `fleetpull nodes` lists those that are known", client.fleet().name());
+        bail!(client.unknown_node());
     };
     if node.is_silent() {
-        bail!("the agent of {name} is {}: is it running, and is its bus connected?", status_in_words(&node.node));
+        bail!(silent_agent(name, &units::age(node.node.since_ms)));
     }
     let described = ask(client, node).await;
     let now_ms = client.clock().now().wall_ms();
