@@ -1,8 +1,8 @@
 //! Applies the fleet policy to the throttler.
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
-use actix::{AsyncContext as _, Context, StreamHandler};
-use actors::{Followed, PolicyFollower};
+use actix::{AsyncContext as _, Context, Handler};
+use actors::{Followed, PolicyFollower, forward};
 
 use crate::actor::Throttler;
 use crate::core::budget::Input;
@@ -18,7 +18,10 @@ impl Throttler {
             if let Some(followed) = followed {
                 throttler.apply(followed, context);
             }
-            context.add_stream(follower.changes());
+            let actor = context.address().downgrade().recipient();
+            if let Some(sharing) = &mut throttler.sharing {
+                sharing.forwarded.push(forward("policy", follower.changes(), actor));
+            }
         }));
     }
 
@@ -30,11 +33,10 @@ impl Throttler {
     }
 }
 
-impl StreamHandler<Followed> for Throttler {
+impl Handler<Followed> for Throttler {
+    type Result = ();
+
     fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
         self.apply(followed, context);
     }
-
-    /// The bus was drained. Does nothing, because the default would stop the actor.
-    fn finished(&mut self, _: &mut Self::Context) {}
 }
