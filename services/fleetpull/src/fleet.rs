@@ -2,7 +2,8 @@
 
 mod members;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use actors::{Delivery, PERSON, Sender, Wiring};
@@ -13,8 +14,8 @@ use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::subject::Fleet;
 use contract::{CallError, Command, Envelope, NodeName};
 use futures::{StreamExt as _, stream};
+use members::AskedContacts;
 pub use members::Members;
-use tokio::sync::OnceCell;
 
 use crate::cli::{FleetArgs, Format, NodesQuestionArgs, QuestionArgs, Selector};
 use crate::configuration::Configuration;
@@ -107,6 +108,8 @@ pub struct FleetClient {
     reached: Reached,
     fleet: Fleet,
     clock: Clock,
+    /// The last question when nodes were last seen.
+    contacts: Rc<RefCell<Option<AskedContacts>>>,
 }
 
 /// The connection to the agents.
@@ -122,12 +125,12 @@ impl FleetClient {
     /// A client for the agents of `fleet` on `bus`.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
-        Self { reached: Reached::Fleet(bus), fleet, clock }
+        Self { reached: Reached::Fleet(bus), fleet, clock, contacts: Rc::default() }
     }
 
     /// A client for one agent of `fleet`.
     fn of_agent(agent: LocalAgent, fleet: Fleet) -> Self {
-        Self { reached: Reached::Agent(agent), fleet, clock: Clock::host() }
+        Self { reached: Reached::Agent(agent), fleet, clock: Clock::host(), contacts: Rc::default() }
     }
 
     /// The fleet.
@@ -229,11 +232,10 @@ impl FleetClient {
         command: &C,
         mut on_answer: impl FnMut(NodeName, Result<C::Reply, String>),
     ) {
-        let last_seen = &OnceCell::new();
         let ask = |node: NodeName| async move {
             let answer = match self.ask(&node, command.clone(), ANSWER_WITHIN).await {
                 Ok(reply) => Ok(reply),
-                Err(error) => Err(self.explain_with(&node, &error, last_seen).await),
+                Err(error) => Err(self.explain_silence(&node, &error).await),
             };
             (node, answer)
         };
@@ -350,16 +352,11 @@ impl FleetClient {
 
     /// The message for a request to `node` that was not answered.
     pub async fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
-        self.explain_with(node, error, &OnceCell::new()).await
-    }
-
-    /// Like [`Self::explain_silence`]. When nodes were last seen is asked at most once for all calls with the same `last_seen`.
-    async fn explain_with(&self, node: &NodeName, error: &CallError, last_seen: &OnceCell<BTreeMap<NodeName, Duration>>) -> String {
         match error {
-            CallError::NoResponders { .. } => match last_seen.get_or_init(|| self.last_contacts(node)).await.get(node) {
+            CallError::NoResponders { .. } => match self.last_contact(node).await {
                 Some(ago) => format!(
                     "known to the fleet, but its agent does not answer; last seen {} ago: is it running, and is its bus connected?",
-                    units::age(milliseconds(*ago))
+                    units::age(milliseconds(ago))
                 ),
                 None => self.unknown_node(),
             },

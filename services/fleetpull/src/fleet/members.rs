@@ -1,6 +1,7 @@
 //! The members of the fleet: the agents that answer, the nodes that are known but silent, and the servers that hold their records.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use actors::{Sender, bucket_spec};
@@ -10,6 +11,8 @@ use contract::know::{SharedBucket, StoredMember, decode, member_of};
 use contract::messages::agent::NodeDescription;
 use contract::messages::registrar::ListNodes;
 use contract::{DEADLINES, NodeName};
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, Shared};
 
 use super::FleetClient;
 use crate::cli::{Format, NodesQuestionArgs, Selector};
@@ -23,6 +26,8 @@ const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 const RECORDS_WITHIN: Duration = Duration::from_secs(5);
 /// As `RECORDS_WITHIN`, if the records only explain why a node does not answer: its command has waited already.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
+/// For how long an answer when nodes were last seen is used again. An agent reports that it is alive as often.
+const CONTACTS_USED_FOR: Duration = Duration::from_secs(5);
 /// The registrar forgets a node that is silent for this long.
 const REGISTRAR_KNOWS_FOR: Duration = DEADLINES.known_for;
 
@@ -35,6 +40,9 @@ pub struct Members {
     /// The NATS servers that hold the records of the members. None if they are unknown, or if one agent is asked through its socket.
     pub servers: Option<BucketServers>,
 }
+
+/// When it was asked how long ago each node was last seen, on the monotonic clock, and the answer, which all that ask share.
+pub(super) type AskedContacts = (Duration, Shared<LocalBoxFuture<'static, Rc<BTreeMap<NodeName, Duration>>>>);
 
 /// The records of the members.
 #[derive(Default)]
@@ -95,9 +103,26 @@ impl FleetClient {
         (known.into_values().filter(|silent| !answering.contains(&silent.node)).collect(), servers)
     }
 
+    /// How long ago a node was last seen. The fleet is asked once for all nodes that fall silent together, because the records of a large
+    /// fleet have megabytes.
+    pub(super) async fn last_contact(&self, node: &NodeName) -> Option<Duration> {
+        let now = self.clock.now().monotonic;
+        let asked = self.contacts.borrow().clone().filter(|(asked_at, _)| now < *asked_at + CONTACTS_USED_FOR);
+        let contacts = match asked {
+            Some((_, contacts)) => contacts,
+            None => {
+                let (client, any) = (Self { contacts: Rc::default(), ..self.clone() }, node.clone());
+                let contacts = async move { Rc::new(client.last_contacts(&any).await) }.boxed_local().shared();
+                self.contacts.replace(Some((now, contacts.clone())));
+                contacts
+            }
+        };
+        contacts.await.get(node).copied()
+    }
+
     /// How long ago each known node was last seen, by its record and by the registrar, which is reached through the wiring of `any`. Empty
     /// if neither can be read.
-    pub(super) async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Duration> {
+    async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Duration> {
         // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return BTreeMap::new() };
         let (records, last_seen) = futures::join!(self.records(bus, EXPLAINED_WITHIN), self.last_seen(Some(any)));
@@ -179,10 +204,11 @@ mod tests {
     use bus::{Entry, SharedState as _};
     use clap::Parser as _;
     use clock::Clock;
-    use contract::Command as _;
     use contract::know::encode;
     use contract::messages::agent::DescribeNode;
     use contract::subject::Fleet;
+    use contract::{CallError, Command as _};
+    use futures::StreamExt as _;
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -218,6 +244,26 @@ mod tests {
             let replies = tokio::time::timeout(soon, client.replies_of(&nodes, &asked)).await;
             assert!(replies.is_ok_and(|replies| replies.is_empty()));
             assert!(tokio::time::timeout(soon, client.ask_each(&nodes, &asked)).await.is_err(), "the registrar is asked for the reason");
+        });
+    }
+
+    #[test]
+    fn nodes_that_fall_silent_together_are_asked_about_once() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        actix::System::with_tokio_rt(runtime).block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let subject = Fleet::default().command_to_leader(ListNodes::SERVICE, ListNodes::VERB);
+            let mut registrar = client.messaging().subscribe(&subject, None).await.unwrap();
+            let (node, silent): (NodeName, _) = ("ghost".parse().unwrap(), CallError::NoResponders { subject: String::new() });
+            futures::future::join_all((0..100).map(|_| client.explain_silence(&node, &silent))).await;
+            tokio::time::sleep(CONTACTS_USED_FOR).await;
+            client.explain_silence(&node, &silent).await;
+            let mut asked = 0;
+            while let Ok(Some(_)) = tokio::time::timeout(REGISTRAR_WITHIN, registrar.next()).await {
+                asked += 1;
+            }
+            assert_eq!(asked, 2, "once for 100 nodes, and again when the answer is old");
         });
     }
 
@@ -260,6 +306,7 @@ mod tests {
             assert!(why[0].starts_with("known to the fleet, but its agent does not answer; last seen "), "{why:?}");
             assert!(why[1].starts_with("no agent of that name in the fleet"), "{why:?}");
             hub.set_delay(RECORDS_WITHIN);
+            tokio::time::sleep(CONTACTS_USED_FOR).await;
             let explained = tokio::time::timeout(EXPLAINED_WITHIN * 2, client.ask_each(&nodes[1..], &ListNodes {})).await;
             assert!(explained.is_ok(), "a message about an unknown node does not wait for records that cannot be read");
         });
