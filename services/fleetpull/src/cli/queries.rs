@@ -314,6 +314,9 @@ Examples:
   fleetpull config print                           what is in force, and why
   fleetpull config validate --config ./node.toml   everything that is wrong
 
+validate also reads the files that the settings name (key, NATS login), as the
+user who asks: an agent's files may need sudo.
+
 A value comes from the first of: a flag, FLEETPULL_<KEY> in the environment
 (FLEETPULL_STORE_FSYNC for store.fsync), the file, the default.")]
 pub struct ConfigArgs {

@@ -195,9 +195,9 @@ impl Wanted {
             pull.progress.advance(self.index, partial.received());
         }
         if partial.received() < self.size {
-            // Without an announced length, a connection that breaks looks like this too.
+            // Without an announced length, a connection that breaks looks like this too, so it is resumed. What always ends early is content.
             let what = format!("the body of blob {} ended after {} of {} bytes", self.digest, partial.received(), self.size);
-            return Err(StepFailure::connection(&host, what));
+            return Err(StepFailure { transport: true, ..StepFailure::at(&host, FailureClass::ContentInvalid, what) });
         }
         Ok(host)
     }
