@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle};
-use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, forward};
+use actix::{Actor, AsyncContext as _, Context, Handler, MessageResult, ResponseFuture, SpawnHandle, StreamHandler};
+use actors::{Ask, MAILBOX_CAPACITY, PanicGuard};
 use bus::BusHealth;
 use clock::Clock;
 use contract::messages::registrar::{FleetSeen, Place};
@@ -14,7 +14,6 @@ use contract::messages::throttler::{
     SeeFleet,
 };
 use contract::{CallError, DEADLINES, PermitId, version};
-use futures::StreamExt as _;
 use metrics::Instruments;
 use tokio::sync::oneshot;
 
@@ -221,23 +220,19 @@ impl Actor for Throttler {
     fn started(&mut self, context: &mut Self::Context) {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         let Some(sharing) = &mut self.sharing else { return };
-        let actor = context.address().downgrade().recipient();
-        sharing.forwarded.push(forward("bus-health", sharing.health().map(HealthChanged), actor));
+        context.add_stream(sharing.health());
         let follower = sharing.follower();
         self.follow_policy(follower, context);
     }
 }
 
-#[derive(actix::Message)]
-#[rtype(result = "()")]
-struct HealthChanged(BusHealth);
-
-impl Handler<HealthChanged> for Throttler {
-    type Result = ();
-
-    fn handle(&mut self, HealthChanged(health): HealthChanged, context: &mut Self::Context) {
+impl StreamHandler<BusHealth> for Throttler {
+    fn handle(&mut self, health: BusHealth, context: &mut Self::Context) {
         self.bus_changed(&health, context);
     }
+
+    /// The bus was drained. Does nothing, because the default would stop the actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }
 
 impl Handler<Ask<AcquirePermit>> for Throttler {

@@ -1,8 +1,8 @@
 //! Applies the fleet policy to the throttler.
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
-use actix::{AsyncContext as _, Context, Handler};
-use actors::{Followed, PolicyFollower, forward};
+use actix::{AsyncContext as _, Context, StreamHandler};
+use actors::{Followed, PolicyFollower};
 
 use crate::actor::Throttler;
 use crate::core::budget::Input;
@@ -18,10 +18,7 @@ impl Throttler {
             if let Some(followed) = followed {
                 throttler.apply(followed, context);
             }
-            let actor = context.address().downgrade().recipient();
-            if let Some(sharing) = &mut throttler.sharing {
-                sharing.forwarded.push(forward("policy", follower.changes(), actor));
-            }
+            context.add_stream(follower.changes());
         }));
     }
 
@@ -33,10 +30,11 @@ impl Throttler {
     }
 }
 
-impl Handler<Followed> for Throttler {
-    type Result = ();
-
+impl StreamHandler<Followed> for Throttler {
     fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
         self.apply(followed, context);
     }
+
+    /// The bus was drained. Does nothing, because the default would stop the actor.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }

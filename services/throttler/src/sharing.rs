@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::fut::{ActorFutureExt as _, wrap_future};
 use actix::{AsyncContext as _, Context};
-use actors::{Delivery, Forwarding, PolicyFollower, Sender, Wiring};
+use actors::{Delivery, PolicyFollower, Sender, Wiring};
 use bus::{BusHealth, BusRef};
 use clock::{Clock, Random};
 use contract::messages::throttler::BudgetTurn;
@@ -47,8 +47,6 @@ pub(crate) struct Sharing {
     bus: BusRef,
     fleet: Fleet,
     random: Random,
-    /// What sends this actor the bus's health and the fleet policy.
-    pub(crate) forwarded: Vec<Forwarding>,
     pub(crate) leases: Arc<Leases>,
     /// The owners whose lease is being looked at. A second look at the same time would take a lease that the first one is taking.
     campaigns: BTreeSet<String>,
@@ -76,7 +74,6 @@ impl Sharing {
             bus,
             fleet,
             random,
-            forwarded: Vec::new(),
             leases,
             campaigns: BTreeSet::new(),
             was_connected: false,

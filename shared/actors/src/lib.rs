@@ -4,7 +4,6 @@
 //! - [`serve`] takes commands from the bus to an actor.
 //! - [`deferred_reply`] lets an actor answer in a later turn.
 //! - [`Pending`] lets an actor wait for thousands of futures; each costs only when it is woken.
-//! - [`forward`] sends an actor the items of a stream.
 //! - [`PolicyFollower`] gives an actor the fleet policy from the bus.
 //! - [`PanicGuard`] reports a panicking actor: actix neither restarts it nor reports it.
 
@@ -12,7 +11,6 @@ mod abandoned;
 mod ask;
 mod bucket;
 mod deferred_reply;
-mod forward;
 mod gather;
 mod panic_guard;
 mod pending;
@@ -24,7 +22,6 @@ mod wire;
 pub use ask::{Ask, MAILBOX_CAPACITY};
 pub use bucket::bucket_spec;
 pub use deferred_reply::{Answer, DeferredReply, deferred_reply};
-pub use forward::{Forwarding, forward};
 pub use gather::{PERSON, Patience, gather};
 pub use panic_guard::PanicGuard;
 pub use pending::{Pending, PendingHandle};

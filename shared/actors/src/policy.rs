@@ -32,8 +32,7 @@ const LOOK_SPREAD: Duration = Duration::from_secs(10);
 const REVISION: &str = "Nats-Sequence";
 
 /// The policy in force. Revision 0: there is no policy, or this bus cannot have one.
-#[derive(Debug, PartialEq, actix::Message)]
-#[rtype(result = "()")]
+#[derive(Debug, PartialEq)]
 pub struct Followed {
     /// The policy.
     pub policy: FleetPolicy,

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHandler, WrapFuture as _};
-use actors::forward;
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, Handler, StreamHandler, WeakAddr, WrapFuture as _};
 use bus::{BusError, BusHealth, HealthChanges, KeyValueError, Message};
 use contract::know::{LEASES, PAUSES, REPORTS};
 use contract::messages::registrar::FleetSeen;
@@ -72,6 +71,16 @@ fn after_opening(changes: HealthChanges) -> HealthChanges {
     changes.enumerate().filter_map(|(at, health)| ready((at > 0 || health != BusHealth::Connected).then_some(health))).boxed()
 }
 
+/// Sends the bus's health to the tracker while both exist. It is separate from the messages, so that not every message has to check for it.
+async fn forward_health(mut changes: HealthChanges, tracker: WeakAddr<BackoffTracker>) {
+    while let Some(health) = changes.next().await {
+        let Some(tracker) = tracker.upgrade() else { return };
+        if tracker.send(HealthChanged(health)).await.is_err() {
+            return;
+        }
+    }
+}
+
 impl BackoffTracker {
     /// Begins to share. If the bus answers in time, the fleet's reports are read before the first request.
     pub(crate) fn begin_sharing(&mut self, context: &mut Context<Self>) {
@@ -113,8 +122,7 @@ impl BackoffTracker {
         tasks::spawn("report-writer", writing);
         sharing.link = Some(link);
         context.add_stream(arriving);
-        let actor = context.address().downgrade().recipient();
-        sharing.forwarded.push(forward("bus-health", after_opening(health).map(HealthChanged), actor));
+        tasks::spawn("bus-health", forward_health(after_opening(health), context.address().downgrade()));
         self.take_snapshot(Reading::default(), &found, context);
         self.time_the_bus(TIMED_BY, context);
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use actix::{AsyncContext as _, Context, Handler};
-use actors::{Followed, PolicyFollower, forward};
+use actix::{AsyncContext as _, Context, StreamHandler};
+use actors::{Followed, PolicyFollower};
 use clock::Random;
 
 use crate::actor::{BackoffTracker, Share};
@@ -16,7 +16,7 @@ impl BackoffTracker {
         let (bus, fleet) = (Arc::clone(&sharing.shared.bus), sharing.shared.fleet.clone());
         // The throttler of this node logs changes of the policy.
         let follower = PolicyFollower::new(bus, fleet, Random::seeded(sharing.random.word())).quiet();
-        sharing.forwarded.push(forward("policy", follower.changes(), context.address().downgrade().recipient()));
+        context.add_stream(follower.changes());
     }
 
     /// How the node shares: its own setting, but `observe` instead of `enforce` if the fleet policy says so.
@@ -25,10 +25,11 @@ impl BackoffTracker {
     }
 }
 
-impl Handler<Followed> for BackoffTracker {
-    type Result = ();
-
+impl StreamHandler<Followed> for BackoffTracker {
     fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
         self.step(Input::Observe(followed.policy.observes()), context);
     }
+
+    /// The bus was drained. The node continues.
+    fn finished(&mut self, _: &mut Self::Context) {}
 }

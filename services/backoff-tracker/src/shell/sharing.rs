@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use actors::{Forwarding, bucket_spec};
+use actors::bucket_spec;
 use bus::Message;
 use bytes::Bytes;
 use clock::{Clock, Random};
@@ -32,8 +32,6 @@ pub(crate) struct Sharing {
     pub(crate) read_report: ReadsReports,
     pub(crate) random: Random,
     pub(crate) link: Option<Link>,
-    /// What sends this actor the bus's health and the fleet policy.
-    pub(crate) forwarded: Vec<Forwarding>,
     pub(crate) written: Arc<Written>,
     /// How far the replica has followed the bucket of reports.
     pub(crate) follower: Follower,
@@ -85,7 +83,6 @@ impl Sharing {
             read_report: Arc::new(stored::read_report),
             random,
             link: None,
-            forwarded: Vec::new(),
             written: Arc::default(),
             follower: Follower::default(),
             pauses_created: String::new(),
