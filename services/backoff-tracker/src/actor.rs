@@ -105,20 +105,19 @@ impl BackoffTracker {
     #[must_use]
     pub fn sharing(parts: TrackerParts) -> Self {
         let TrackerParts { node, policy, clock, random, panic_guard, share, shared, planted_bug } = parts;
-        let alone = Self::new(node.clone(), policy, clock.clone(), panic_guard);
+        let mut tracker = Self::new(node.clone(), policy, clock.clone(), panic_guard);
         if share == Share::Off {
-            return alone;
+            return tracker;
         }
-        let mut core = Knowledge::new(node.clone(), policy);
         if share == Share::Observe {
-            core = core.observing();
+            tracker.core = tracker.core.observing();
         }
         if let Some(planted_bug) = planted_bug {
-            core = core.with_planted_bug(planted_bug);
+            tracker.core = tracker.core.with_planted_bug(planted_bug);
         }
         // The bus counts as lost until it has answered.
-        core.step(alone.clock.now().monotonic, Input::BusLost);
-        Self { core, share, sharing: Some(Sharing::new(node, shared, random, clock)), ..alone }
+        tracker.core.step(tracker.clock.now().monotonic, Input::BusLost);
+        Self { share, sharing: Some(Sharing::new(node, shared, random, clock)), ..tracker }
     }
 
     /// Counts for these metrics. Call it before the actor is started.

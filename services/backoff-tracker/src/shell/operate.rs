@@ -8,7 +8,6 @@ use actors::Ask;
 use contract::CallError;
 use contract::know::{ReportKey, StoredClear, StoredPause};
 use contract::messages::backoff_tracker::{BackoffCleared, BackoffCounts, ClearBackoff, Pause, PauseSharing, SharedCounts, SharingPaused};
-use contract::version::FIRST;
 
 use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as events};
@@ -42,15 +41,14 @@ impl Handler<Ask<PauseSharing>> for BackoffTracker {
 
     fn handle(&mut self, Ask(pause): Ask<PauseSharing>, _: &mut Self::Context) -> Self::Result {
         let (trace, PauseSharing { registry, for_ms, by }) = (pause.meta.trace, pause.body);
-        if self.sharing.is_none() {
+        let Some(sharing) = &self.sharing else {
             let reason =
                 "this node does not share failures, so there is no sharing to pause: send the command to a node that shares".to_owned();
             return Box::pin(std::future::ready(Err(CallError::Refused { reason })).into_actor(self));
-        }
+        };
+        let (pauses, version) = (sharing.link.as_ref().map(|link| Arc::clone(&link.pauses)), sharing.version());
         let left = Duration::from_millis(for_ms).min(LONGEST_PAUSE);
         tracing::info!(registry, for_s = left.as_secs(), by, "an operator paused or resumed sharing");
-        let pauses = self.sharing.as_ref().and_then(|sharing| sharing.link.as_ref()).map(|link| Arc::clone(&link.pauses));
-        let version = self.sharing.as_ref().map_or(FIRST, super::sharing::Sharing::version);
         let stored = StoredPause { registry: registry.clone(), for_ms: milliseconds(left), by: by.clone() };
         let storing = async move {
             match pauses {

@@ -38,8 +38,7 @@ impl Knowledge {
 
     /// What a clear applies to: of an image all its listed entries, and of the key of a pod its image.
     fn to_clear(&self, now: Duration, what: &str) -> Option<Clearing> {
-        let is_known = |backoff_key: &BackoffKeyId| self.replica.backoff_keys().any(|known| known == *backoff_key);
-        if let Some(backoff_key) = BackoffKeyId::parse(what).filter(is_known) {
+        if let Some(backoff_key) = BackoffKeyId::parse(what).filter(|backoff_key| self.backoff_key(*backoff_key).is_some()) {
             return Some(Clearing { image: None, backoff_keys: vec![backoff_key] });
         }
         // Other nodes may refuse an image that this node knows nothing about.

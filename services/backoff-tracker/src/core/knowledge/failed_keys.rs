@@ -84,7 +84,7 @@ impl FailedKeys {
 
     /// The counts since start, and the keys of now.
     pub(super) fn counts(&self, now: Duration) -> BackoffCounts {
-        let held = self.keys.keys().filter(|key| self.held(now, key).is_some());
+        let held = self.keys.values().filter(|failed| self.policy.held(failed.own_rule, now).is_some());
         BackoffCounts { held: held.count() as u64, known: self.known().count() as u64, ..self.counts }
     }
 

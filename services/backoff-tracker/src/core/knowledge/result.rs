@@ -44,9 +44,8 @@ impl Knowledge {
         let own_rule = failing.map_or(OwnRule::Refuses(None), OwnRule::Grows);
         let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pause(now, backoff_key.id(), &key));
         let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
-        let failed = Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, attempt_span) };
         if is_first {
-            self.failed_keys.note(&key, failed);
+            self.failed_keys.note(&key, Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, attempt_span) });
         }
         if let Some(entry) = bound {
             let left = entry.next_attempt.saturating_sub(now);
