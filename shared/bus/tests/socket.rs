@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bus::memory::MemoryBus;
@@ -15,9 +14,9 @@ use bus::socket::{MAX_CONNECTIONS, MAX_FRAME_BYTES, MAX_OUTSTANDING, MAX_SUBSCRI
 use bus::{BusError, BusHealth, MAX_PAYLOAD_BYTES, Message, Messaging, MessagingRef};
 use clock::Clock;
 use futures::StreamExt;
+use support::counted_log::CountedLog;
 use tempfile::TempDir;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
 /// The time limit of a step, longer than any takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -170,35 +169,10 @@ async fn one_client_too_many_gets_an_error_and_a_free_place_is_reused() {
     within(async { while place.client().await.request(Message::new("a", ""), LIMIT).await.is_err() {} }).await;
 }
 
-/// Counts the warnings of the log.
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn malformed_frame_closes_only_its_own_connection_and_repeats_are_logged_ever_more_rarely() {
-    let warnings = Arc::new(AtomicUsize::new(0));
-    let _log = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
+    let log = CountedLog::down_to(Level::WARN);
+    let _logging = tracing::subscriber::set_default(log.clone());
     let place = Place::new();
     place.echo("a").await;
     let client = place.client().await;
@@ -215,7 +189,7 @@ async fn malformed_frame_closes_only_its_own_connection_and_repeats_are_logged_e
         assert!(within(closed).await.unwrap());
     }
     within(client.request(Message::new("a", ""), LIMIT)).await.unwrap();
-    assert_eq!(warnings.load(Ordering::Relaxed), 3, "the first, the second and the fourth of five");
+    assert_eq!(log.lines(), 3, "the first, the second and the fourth of five");
 }
 
 #[tokio::test]

@@ -1,14 +1,12 @@
 //! The follower on a memory bus.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use bus::SharedState as _;
 use bus::memory::MemoryBus;
 use clock::Clock;
 use contract::know::encode;
 use contract::policy::Caps;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use support::counted_log::CountedLog;
+use tracing::Level;
 
 use super::*;
 
@@ -121,36 +119,11 @@ async fn missed_change_is_found_and_a_lost_bucket_keeps_the_policy() {
     assert_eq!(next(&mut follower, 91).await, Some((Some(10.0), 3)), "revisions begin anew there");
 }
 
-/// Counts the lines of the log.
-struct Lines(Arc<AtomicUsize>);
-
-impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn a_quiet_follower_logs_nothing_about_the_policy_and_another_logs_each_change_once() {
     for (is_quiet, expected) in [(false, 5), (true, 0)] {
-        let lines = Arc::new(AtomicUsize::new(0));
-        tracing::subscriber::with_default(Lines(Arc::clone(&lines)), || {
+        let log = CountedLog::down_to(Level::TRACE);
+        tracing::subscriber::with_default(log.clone(), || {
             let mut known = Known { created: "then".to_owned(), is_quiet, ..Known::default() };
             assert!(known.found(1, &stored(5.0)).is_some());
             assert!(known.found(1, &stored(5.0)).is_none(), "it was read before");
@@ -159,6 +132,6 @@ fn a_quiet_follower_logs_nothing_about_the_policy_and_another_logs_each_change_o
             assert!(known.found_none("then").is_some(), "it was deleted");
             assert!(known.found(4, &stored(6.0)).is_some());
         });
-        assert_eq!(lines.load(Ordering::Relaxed), expected, "quiet: {is_quiet}");
+        assert_eq!(log.lines(), expected, "quiet: {is_quiet}");
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn normalise(entry: &str) -> Option<String> {
     let rest = entry.strip_prefix("https://").or_else(|| entry.strip_prefix("http://")).unwrap_or(entry);
     let rest = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = without_login(authority);
     if host.is_empty() || host.contains(|letter: char| letter.is_whitespace() || letter.is_control() || "\\^`{|}%".contains(letter)) {
         return None;
     }
