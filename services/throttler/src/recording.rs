@@ -6,7 +6,7 @@ use actix::{AsyncContext as _, Context, WrapFuture as _};
 use actors::Sender;
 use clock::Random;
 use contract::messages::event_recorder::RecordEvent;
-use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext};
+use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext, bounded_name};
 use futures::FutureExt as _;
 
 use crate::actor::Throttler;
@@ -14,8 +14,6 @@ use crate::core::budget::{Rate, RateCause};
 
 /// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
-/// The most characters of a name that an operator's command has: a person, a budget, a registry.
-const NAME_CHARACTERS: usize = 300;
 
 /// Where events are sent, which node they are of, and how a budget is named.
 pub struct Recording {
@@ -48,8 +46,8 @@ impl Throttler {
     /// Records that an operator has made nodes forget the quota of a budget.
     pub(crate) fn record_cleared_quota(&mut self, owner: &str, by: &str, trace: TraceContext, context: &mut Context<Self>) {
         self.record(Some(trace), context, |recording, event| {
-            let message = format!("{} cleared the quota of {}", bounded(by), bounded(&(recording.in_words)(owner)));
-            let registry = Some(bounded(&(recording.registry_of)(owner)));
+            let message = format!("{} cleared the quota of {}", bounded_name(by), bounded_name(&(recording.in_words)(owner)));
+            let registry = Some(bounded_name(&(recording.registry_of)(owner)).to_owned());
             PullEvent { reason: EventReason::BackoffCleared, message, registry, ..event }
         });
     }
@@ -70,10 +68,6 @@ impl Throttler {
         });
         context.spawn(recorded.into_actor(self));
     }
-}
-
-fn bounded(name: &str) -> String {
-    name.chars().take(NAME_CHARACTERS).collect()
 }
 
 fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {

@@ -11,6 +11,15 @@ use serde::{Deserialize, Serialize};
 use crate::open::{UnknownText, open_text};
 use crate::{AttemptId, FailureClass, MessageId, NodeName, PodRef, TraceContext};
 
+/// The most characters of a name that an operator's command has, in an event.
+const NAME_CHARACTERS: usize = 300;
+
+/// A name that an operator's command has, as an event shows it: a person, an image, a registry, a budget. It ends after 300 characters.
+#[must_use]
+pub fn bounded_name(name: &str) -> &str {
+    name.char_indices().nth(NAME_CHARACTERS).map_or(name, |(end, _)| &name[..end])
+}
+
 /// What happened. The first six reasons are kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventReason {

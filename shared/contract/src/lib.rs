@@ -26,7 +26,7 @@ pub use budget_owner::{BudgetOwner, budget_in_words, registry_of_budget};
 pub use command::{CallError, Command, Envelope, Meta, Service};
 pub use deadlines::DEADLINES;
 pub use duration_in_words::duration_in_words;
-pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats};
+pub use event::{EventDetails, EventReason, EventSequence, EventType, PullEvent, Repeats, bounded_name};
 pub use failure::{ClassCounts, FailureClass, RETRY_AFTER_MAX, Reason, Stage};
 pub use ids::{AttemptId, ClearanceId, MessageId, NodeName, NodeNameError, PermitId, PodRef, StandingPullId};
 pub use open::UnknownText;

@@ -7,7 +7,7 @@ use actors::Sender;
 use clock::Random;
 use contract::messages::backoff_tracker::BackoffCleared;
 use contract::messages::event_recorder::RecordEvent;
-use contract::{Envelope, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext};
+use contract::{Envelope, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext, bounded_name};
 use futures::FutureExt as _;
 use image::Reference;
 use image::go::duration;
@@ -17,8 +17,6 @@ use crate::core::knowledge::BackoffKeyId;
 
 /// How long the recorder may take before an event is given up.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
-/// The most characters of a name in an event: a person, an image, a registry.
-const NAME_CHARACTERS: usize = 300;
 /// The most cleared failures that an event names.
 const CLEARED_NAMED: usize = 10;
 
@@ -49,35 +47,32 @@ pub(crate) fn cleared(what: &str, by: &str, done: &BackoffCleared) -> OperatorAc
     // The text of a back-off key could also be an image.
     let reference = Reference::parse(what).ok().filter(|_| BackoffKeyId::parse(what).is_none());
     let more = cleared.len().saturating_sub(CLEARED_NAMED);
-    let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded(one)).collect();
+    let named: Vec<&str> = cleared.iter().take(CLEARED_NAMED).map(|one| bounded_name(one)).collect();
     let found = match (named.as_slice(), more) {
         ([], _) => ": nothing is known of it on this node".to_owned(),
-        ([itself], 0) if *itself == bounded(what) => String::new(),
+        ([itself], 0) if *itself == bounded_name(what) => String::new(),
         (named, 0) => format!(": {}", named.join(", ")),
         (named, more) => format!(": {} and {more} more", named.join(", ")),
     };
     OperatorAction {
         reason: EventReason::BackoffCleared,
-        message: format!("{} cleared {}{found}{still}", bounded(by), bounded(what)),
-        image: if reference.is_some() { bounded(what).to_owned() } else { String::new() },
-        registry: reference.map(|reference| bounded(reference.registry()).to_owned()),
+        message: format!("{} cleared {}{found}{still}", bounded_name(by), bounded_name(what)),
+        image: if reference.is_some() { bounded_name(what).to_owned() } else { String::new() },
+        registry: reference.map(|reference| bounded_name(reference.registry()).to_owned()),
     }
 }
 
 /// An operator paused sharing, or ended a pause if `left` is zero. `is_stored` is false if only this node has the pause.
 pub(crate) fn paused(registry: Option<&str>, left: Duration, by: &str, is_stored: bool) -> OperatorAction {
-    let (by, of) = (bounded(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded(registry))));
+    let (by, of) =
+        (bounded_name(by), registry.map_or("every registry".to_owned(), |registry| format!("registry {}", bounded_name(registry))));
     let on = if is_stored { "" } else { ", on this node alone" };
     let (reason, message) = if left.is_zero() {
         (EventReason::SharingResumed, format!("{by} ended the pause of what is shared of {of}{on}"))
     } else {
         (EventReason::SharingPaused, format!("{by} paused what is shared of {of} for {}{on}", duration(left)))
     };
-    OperatorAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded(registry).to_owned()) }
-}
-
-fn bounded(name: &str) -> &str {
-    name.char_indices().nth(NAME_CHARACTERS).map_or(name, |(end, _)| &name[..end])
+    OperatorAction { reason, message, image: String::new(), registry: registry.map(|registry| bounded_name(registry).to_owned()) }
 }
 
 impl BackoffTracker {
@@ -146,6 +141,6 @@ mod tests {
     fn long_names_are_cut() {
         let action = paused(Some(&"\u{e4}".repeat(100_000)), Duration::from_secs(1), &"x".repeat(1_000_000), true);
         assert!(action.message.len() < 2_000, "{}", action.message.len());
-        assert_eq!(action.registry.map(|registry| registry.chars().count()), Some(NAME_CHARACTERS));
+        assert_eq!(action.registry.map(|registry| registry.chars().count()), Some(300));
     }
 }
