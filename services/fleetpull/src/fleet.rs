@@ -217,12 +217,23 @@ impl FleetClient {
 
     /// Like [`Self::ask_each`], but returns only the replies, and does not find out why others are missing.
     pub async fn replies_of<C: Command>(&self, nodes: &[NodeName], command: &C) -> Vec<(NodeName, C::Reply)> {
+        let mut replies = Vec::new();
+        self.for_each_reply(nodes, command, |node, reply| replies.push((node, reply))).await;
+        replies
+    }
+
+    /// Like [`Self::replies_of`], for long replies: passes each reply to `on_reply` and keeps none.
+    pub async fn for_each_reply<C: Command>(&self, nodes: &[NodeName], command: &C, mut on_reply: impl FnMut(NodeName, C::Reply)) {
         let ask = |node: NodeName| async move {
-            let reply = self.ask(&node, command.clone(), ANSWER_WITHIN).await.ok()?;
-            Some((node, reply))
+            let reply = self.ask(&node, command.clone(), ANSWER_WITHIN).await;
+            (node, reply)
         };
-        let replies: Vec<Option<(NodeName, C::Reply)>> = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE).collect().await;
-        replies.into_iter().flatten().collect()
+        let mut replies = stream::iter(nodes.to_vec()).map(ask).buffered(ASKED_AT_ONCE);
+        while let Some((node, reply)) = replies.next().await {
+            if let Ok(reply) = reply {
+                on_reply(node, reply);
+            }
+        }
     }
 
     /// Like [`Self::ask_each`], for long answers: passes each answer to `on_answer` and keeps none.

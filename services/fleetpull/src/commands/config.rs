@@ -54,11 +54,9 @@ fn validate(sources: &ConfigSources) -> Result<Exit> {
 
 /// Checks the files that `run` refuses before it starts: the fleet's key, and those of the connection to NATS.
 fn check_files(settings: &Settings) -> Result<()> {
-    let key = settings.fleet.key_file.as_deref().map_or(Ok(()), |file| read_key_file(file).map(|_| ()));
-    let errors: Vec<String> = [key.map_err(Into::into), check_bus(settings)]
-        .into_iter()
-        .filter_map(|checked: Result<()>| checked.err().as_ref().map(output::error_text))
-        .collect();
+    let key = settings.fleet.key_file.as_deref().map(|file| read_key_file(file).map(|_| ()).map_err(Error::from));
+    let checks = key.into_iter().chain([check_bus(settings)]);
+    let errors: Vec<String> = checks.filter_map(Result::err).map(|error| output::error_text(&error)).collect();
     if errors.is_empty() { Ok(()) } else { Err(Error::msg(errors.join("\n"))) }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::messages::backoff_tracker::EntryKind;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation};
-use contract::messages::throttler::{BudgetList, BudgetState, ListBudgets, RegistryLimit, all_used_up};
+use contract::messages::throttler::{BudgetState, ListBudgets, RegistryLimit, all_used_up};
 use contract::{NodeName, registry_of_budget};
 use serde::Serialize;
 
@@ -119,12 +119,7 @@ pub(super) fn json<'a>(owner: &'a str, hold: &'a BudgetHold) -> impl Serialize +
 }
 
 async fn ask(client: &FleetClient, nodes: &[NodeName], merger: &mut Merger) {
-    let on_answer = |node: NodeName, answer: Result<BudgetList, String>| {
-        if let Ok(list) = answer {
-            merger.add(&node, list);
-        }
-    };
-    client.for_each_answer(nodes, &ListBudgets {}, on_answer).await;
+    client.for_each_reply(nodes, &ListBudgets {}, |node, list| merger.add(&node, list)).await;
 }
 
 /// What delays one more pull, if anything: a used-up quota, else the waiting pulls. Nothing does if nodes only observe.
@@ -183,7 +178,7 @@ mod tests {
     use clock::Clock;
     use contract::View;
     use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
-    use contract::messages::throttler::{BudgetWaiter, KnownLimits};
+    use contract::messages::throttler::{BudgetList, BudgetWaiter, KnownLimits};
     use contract::subject::Fleet;
 
     use super::*;

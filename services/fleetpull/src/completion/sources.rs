@@ -39,15 +39,15 @@ pub(super) fn images_of_fleet(typed: &Typed, found: &Sender<Vec<String>>) {
         nodes.sort_by_key(|node| Reverse(node.backoff + node.standing));
         let nodes: Vec<_> = nodes.into_iter().take(ASKED).map(|node| node.node).collect();
         let list = ListBackoffs { limit: Some(ENTRIES_MOST), ..ListBackoffs::default() };
-        for (_, list) in client.ask_each(&nodes, &list).await {
-            let images = list.into_iter().flat_map(|list| list.entries).map(|entry| entry.key_parts.image);
+        for (_, list) in client.replies_of(&nodes, &list).await {
+            let images = list.entries.into_iter().map(|entry| entry.key_parts.image);
             let _ = found.send(images.filter(|image| !image.is_empty()).collect());
         }
-        for (_, list) in client.ask_each(&nodes, &ListStandingPulls {}).await {
-            let _ = found.send(list.into_iter().flat_map(|list| list.standing_pulls).map(|status| status.image).collect());
+        for (_, list) in client.replies_of(&nodes, &ListStandingPulls {}).await {
+            let _ = found.send(list.standing_pulls.into_iter().map(|status| status.image).collect());
         }
-        for (_, list) in client.ask_each(&nodes, &ListPulls {}).await {
-            let _ = found.send(list.into_iter().flat_map(|list| list.pulls).map(|pull| pull.image).collect());
+        for (_, list) in client.replies_of(&nodes, &ListPulls {}).await {
+            let _ = found.send(list.pulls.into_iter().map(|pull| pull.image).collect());
         }
         Ok(())
     });

@@ -42,7 +42,7 @@ pub struct Members {
 }
 
 /// When it was asked how long ago each node was last seen, on the monotonic clock, and the answer, which all that ask share.
-pub(super) type AskedContacts = (Duration, Shared<LocalBoxFuture<'static, Rc<BTreeMap<NodeName, Duration>>>>);
+pub(super) type AskedContacts = (Duration, Shared<LocalBoxFuture<'static, Rc<BTreeMap<NodeName, Silent>>>>);
 
 /// The records of the members.
 #[derive(Default)]
@@ -93,12 +93,7 @@ impl FleetClient {
         // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return (Vec::new(), None) };
         let (Records { members: mut known, servers }, last_seen) = futures::join!(self.recorded(bus), self.last_seen(answering.first()));
-        // The registrar's times are newer than the records, and it also knows agents of a version that writes no record.
-        for (node, ago) in last_seen {
-            let silent = known.entry(node.clone());
-            let silent = silent.or_insert_with(|| Silent { node, ago, labels: None, known_for: REGISTRAR_KNOWS_FOR });
-            silent.ago = silent.ago.min(ago);
-        }
+        add_last_seen(&mut known, last_seen);
         let answering: BTreeSet<&NodeName> = answering.iter().collect();
         (known.into_values().filter(|silent| !answering.contains(&silent.node)).collect(), servers)
     }
@@ -111,28 +106,25 @@ impl FleetClient {
         let contacts = match asked {
             Some((_, contacts)) => contacts,
             None => {
+                // The client of the reading does not keep the reading, which keeps the client.
                 let (client, any) = (Self { contacts: Rc::default(), ..self.clone() }, node.clone());
                 let contacts = async move { Rc::new(client.last_contacts(&any).await) }.boxed_local().shared();
                 self.contacts.replace(Some((now, contacts.clone())));
                 contacts
             }
         };
-        contacts.await.get(node).copied()
+        contacts.await.get(node).map(|silent| silent.ago)
     }
 
-    /// How long ago each known node was last seen, by its record and by the registrar, which is reached through the wiring of `any`. Empty
-    /// if neither can be read.
-    async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Duration> {
+    /// Each node that is known by its record or to the registrar, which is reached through the wiring of `any`. Empty if neither can
+    /// be read.
+    async fn last_contacts(&self, any: &NodeName) -> BTreeMap<NodeName, Silent> {
         // An agent behind a socket answers only for itself.
         let Some(bus) = self.bus() else { return BTreeMap::new() };
         let (records, last_seen) = futures::join!(self.records(bus, EXPLAINED_WITHIN), self.last_seen(Some(any)));
-        let members = records.unwrap_or_default().members;
-        let mut contacts: BTreeMap<NodeName, Duration> = members.into_values().map(|silent| (silent.node, silent.ago)).collect();
-        for (node, ago) in last_seen {
-            let contact = contacts.entry(node).or_insert(ago);
-            *contact = ago.min(*contact);
-        }
-        contacts
+        let mut known = records.unwrap_or_default().members;
+        add_last_seen(&mut known, last_seen);
+        known
     }
 
     /// The records of the members. Empty, with a warning, if they cannot be read.
@@ -173,6 +165,16 @@ impl FleetClient {
                 BTreeMap::new()
             }
         }
+    }
+}
+
+/// Adds the registrar's times, which are newer than the records, and the nodes that only it knows: agents of a version that writes no
+/// record.
+fn add_last_seen(known: &mut BTreeMap<NodeName, Silent>, last_seen: BTreeMap<NodeName, Duration>) {
+    for (node, ago) in last_seen {
+        let silent = known.entry(node.clone());
+        let silent = silent.or_insert_with(|| Silent { node, ago, labels: None, known_for: REGISTRAR_KNOWS_FOR });
+        silent.ago = silent.ago.min(ago);
     }
 }
 
@@ -218,6 +220,12 @@ mod tests {
         AgedEntry { entry, age: Duration::from_secs(7) }
     }
 
+    /// A system whose time passes only while all of its tasks wait.
+    fn paused_system() -> actix::SystemRunner {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        actix::System::with_tokio_rt(runtime)
+    }
+
     #[test]
     fn unreadable_member_record_still_names_its_node() {
         let labels = Some(BTreeMap::from([("zone".to_owned(), "a".to_owned())]));
@@ -233,8 +241,7 @@ mod tests {
 
     #[test]
     fn node_that_does_not_answer_costs_no_other_request_if_the_reason_is_not_needed() {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        actix::System::with_tokio_rt(runtime).block_on(async {
+        paused_system().block_on(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
             let subject = Fleet::default().command_to_leader(ListNodes::SERVICE, ListNodes::VERB);
@@ -249,8 +256,7 @@ mod tests {
 
     #[test]
     fn nodes_that_fall_silent_together_are_asked_about_once() {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        actix::System::with_tokio_rt(runtime).block_on(async {
+        paused_system().block_on(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
             let subject = Fleet::default().command_to_leader(ListNodes::SERVICE, ListNodes::VERB);
@@ -269,8 +275,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_all_silent_are_named_and_chosen_by_the_labels_of_their_records() {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        actix::System::with_tokio_rt(runtime).block_on(async {
+        paused_system().block_on(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
             let hub = MemoryBus::new(clock.clone());
             let client = FleetClient::new(Arc::new(hub.connect()), Fleet::default(), clock);

@@ -19,11 +19,11 @@ pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputForm
     // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
     let first = client.ask_each(&nodes, &command).await;
     let again = client.ask_each(&nodes, &command).await;
-    let knew: Vec<&NodeName> =
-        first.iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true }))).map(|(node, _)| node).collect();
+    let did_know = first.into_iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true })));
+    let knew: Vec<NodeName> = did_know.map(|(node, _)| node).collect();
     // One node that knew the quota records the event, for all.
-    let recorder: Vec<NodeName> = knew.first().map(|node| (*node).clone()).into_iter().collect();
-    let recorded = client.ask_each(&recorder, &ForgetQuota { is_recorded: true, ..command }).await;
+    let recorder = knew.get(..1).unwrap_or_default();
+    let recorded = client.ask_each(recorder, &ForgetQuota { is_recorded: true, ..command }).await;
     let knew = knew.len();
     match format {
         OutputFormat::Json => output::json(&json!({ "kind": "quota_forgotten", "owner": owner, "node_count": knew })),
