@@ -34,8 +34,8 @@ pub struct BackoffArgs {
 pub enum BackoffCommand {
     /// List what is held back: what is shared once, with how many nodes know it, and what each node has of its own.
     List(BackoffListArgs),
-    /// Show why something waits: since when, which node found out, which node makes the next attempt and when, and in which view of
-    /// the registry.
+    /// Show why something waits: since when, which node found out, when the next attempt is due, which node makes it if it has begun, and
+    /// in which view of the registry.
     Explain(BackoffExplainArgs),
     /// Forget what holds an image or an entry back, in the whole fleet.
     Clear(BackoffClearArgs),

@@ -160,8 +160,8 @@ Examples:
   fleetpull explain pod/web-0 -n shop            the same
 
 When the fleet holds the image back, it shows why, since when, which node found
-out by which attempt and trace, which node makes the next attempt and when, and
-in which view of the registry.
+out by which attempt and trace, when the next attempt is due, which node makes
+it if it has begun, and in which view of the registry.
 
 Without a fleet, or with --store or another option of the runtime, it looks at
 the store and the logins of this process.
