@@ -136,6 +136,21 @@ fn named_paths(page: &str) -> Vec<(&str, Option<&str>)> {
     named.filter(|(path, _)| path.contains('/') && (path.ends_with(".rs") || path.ends_with('/') || of_repository(path))).collect()
 }
 
+/// The keywords that begin the definition of an item.
+const DEFINING: [&str; 6] = ["const", "enum", "fn", "struct", "trait", "type"];
+
+/// True if a source file defines an item of this name. A use of an item that another file defines does not count.
+fn defines(source: &str, name: &str) -> bool {
+    let words: Vec<&str> = source.split(|character: char| !character.is_alphanumeric() && character != '_').collect();
+    words.windows(2).any(|pair| DEFINING.contains(&pair[0]) && pair[1] == name)
+}
+
+#[test]
+fn an_item_is_looked_for_where_it_is_defined() {
+    let source = "use contract::is_from;\nconst LEAST: usize = 1;\n    pub(super) fn check<T>(&self) { is_from(self) }";
+    assert_eq!(["is_from", "check", "LEAST", "self"].map(|name| defines(source, name)), [false, true, true, false]);
+}
+
 #[test]
 fn paths_and_names_on_the_architecture_page_exist() {
     let page = read("services/README.md");
@@ -144,8 +159,7 @@ fn paths_and_names_on_the_architecture_page_exist() {
     for (path, name) in paths {
         assert!(root().join(path).exists(), "{path} is not there");
         if let Some(name) = name {
-            let is_named = read(path).split(|character: char| !character.is_alphanumeric() && character != '_').any(|word| word == name);
-            assert!(is_named, "{path} has no {name}");
+            assert!(defines(&read(path), name), "{path} does not define {name}");
         }
     }
     for (folder, name) in shipped() {
