@@ -14,6 +14,7 @@ const HEAD: &str = "\
 # A value comes from the first of these that gives one: a flag, FLEETPULL_<SECTION>_<KEY> in the environment, the file
 # (--config FILE, else /etc/fleetpull/config.toml), for nats.* the nats CLI's own NATS_<KEY>, the default.
 # `fleetpull config print` shows the settings in force and their origins; `fleetpull config validate` checks a file.
+# An agent reads its settings when it starts: restart it after a change.
 #
 # Durations need a unit (ms, s, m, h): \"500ms\", \"10s\", \"1m30s\". Secrets are given by the path of a file. In paths ~ is not
 # expanded, and a relative path begins at the working directory.

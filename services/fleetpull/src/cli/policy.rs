@@ -20,7 +20,7 @@ The document is TOML, or the same as JSON:
   pulls_per_second = 5
   pulls_at_once = 20
 
-Where it sets no value, the settings of the node that leads a budget count
+Where it sets no value, the median of the nodes' settings applies
 (budget.pulls_per_second, budget.pulls_at_once), and each node's own
 fleet.share. A node whose own settings are lower keeps to them, for itself
 alone: lower caps; for share, off is lower than observe, and observe lower than

@@ -318,7 +318,8 @@ validate also reads the files that the settings name (key, NATS login), as the
 user who asks: an agent's files may need sudo.
 
 A value comes from the first of: a flag, FLEETPULL_<KEY> in the environment
-(FLEETPULL_STORE_FSYNC for store.fsync), the file, the default.")]
+(FLEETPULL_STORE_FSYNC for store.fsync), the file, for nats.* the nats CLI's
+own NATS_<KEY>, the default. An agent reads its settings when it starts.")]
 pub struct ConfigArgs {
     /// What to do.
     #[command(subcommand)]
