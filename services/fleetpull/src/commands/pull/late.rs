@@ -12,7 +12,7 @@ use crate::fleet::FleetClient;
 use crate::output::silent::Silent;
 use crate::output::units;
 
-/// The pause between two checks: the interval at which an agent reports that it is alive.
+/// The pause between two checks, as between two digests of the registrar.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The nodes that answer a check.
