@@ -212,7 +212,9 @@ fn rate_limit_of_one_address_does_not_block_other_addresses() {
     let (_, figures) = storm_of(Scenario::PartialLimit, 1_000, Duration::from_secs(7 * 60));
     assert_eq!((figures.served, figures.refused_on_healthy_nodes), (1_000, 0), "{figures:?}");
     // The first failure delays the other nodes once, for 4 s.
-    assert!(figures.last_served_s <= Some(12.0) && figures.last_served_after_recovery_s <= Some(62.0), "{figures:?}");
+    assert!(figures.last_served_s <= Some(12.0), "{figures:?}");
+    // Of five failures the first may be chance, so kubelet's delay after the last one is 80 s: longer than Retry-After.
+    assert!(figures.last_served_after_recovery_s <= Some(82.0), "{figures:?}");
     assert!(figures.failing_requests <= 200 * 5, "no limited node asks more often than Retry-After allows: {figures:?}");
 }
 
