@@ -5,10 +5,10 @@ use std::sync::Arc;
 use actix::Context;
 use contract::messages::backoff_tracker::ResolveAttempt;
 use contract::messages::pull_coordinator::PullOutcome;
-use contract::{ClearanceId, Target, TraceContext};
+use contract::{ClearanceId, TraceContext};
 use futures::FutureExt as _;
 use image::{Platform, Reference};
-use runtimes::PullRequest;
+use runtimes::{LookFor, Looked, PullRequest};
 
 use crate::actor::PullCoordinator;
 use crate::core::{Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, RequestId};
@@ -19,10 +19,6 @@ use crate::standing_pull_file::StandingPullStoreRef;
 impl PullCoordinator {
     pub(crate) fn carry_out(&mut self, effect: Effect, context: &mut Context<Self>) {
         match effect {
-            Effect::FindTarget { request, reference, platform, room } => {
-                let look = self.find_target(reference, platform, room);
-                self.then_after_poll(look, context, move |(target, free_bytes)| Input::TargetFound { request, target, free_bytes });
-            }
             Effect::RequestClearance { flight, turn, mut ask, trace } => {
                 ask.attempt_span = ask.attempt_span.map(|span| self.exported_if_failed(span));
                 let clearance = self.outbound.clearance(trace, *ask);
@@ -31,9 +27,9 @@ impl PullCoordinator {
             Effect::Resolve { resolve, trace } => self.resolve(*resolve, trace, context),
             Effect::Withdraw { clearance, trace, .. } => self.withdraw(clearance, trace, context),
             Effect::KeepStandingPulls { standing_pulls } => self.keep_standing_pulls(standing_pulls, context),
-            Effect::Inspect { request, reference, platform } => {
-                let status = self.status(reference, platform);
-                self.then(status, context, move |found| Input::Inspected { request, found });
+            Effect::Inspect { request, reference, platform, presence, room } => {
+                let wanted = LookFor { presence, route: self.locality.is_some(), free_bytes: room };
+                self.then_after_poll(self.look(request, reference, platform, wanted), context, |inspected| inspected);
             }
             Effect::CheckBackoff { request, key, target, trace } => {
                 let target = target.map(Arc::unwrap_or_clone);
@@ -173,21 +169,19 @@ impl PullCoordinator {
         async move { runtime.image_status(&reference, platform.as_ref()).await.map(|found| found.map(image_facts)).map_err(inspect_failure) }
     }
 
-    /// The image's target if this node shares, and the free bytes if `room`.
-    fn find_target(
+    /// What [`Effect::Inspect`] asks for, as its input.
+    fn look(
         &self,
+        request: RequestId,
         reference: Reference,
         platform: Option<Platform>,
-        room: bool,
-    ) -> impl Future<Output = (Option<Arc<Target>>, Option<u64>)> + use<> {
+        wanted: LookFor,
+    ) -> impl Future<Output = Input> + use<> {
         let (runtime, locality) = (self.runtime.clone(), self.locality.clone());
         async move {
-            let target = match locality {
-                Some(locality) => Some(Arc::new(locality.target(&*runtime, &reference, platform.as_ref()).await)),
-                None => None,
-            };
-            let free = if room { runtime.free_bytes().await } else { None };
-            (target, free)
+            let Looked { found, route, free_bytes } = runtime.look(&reference, platform.as_ref(), wanted).await;
+            let target = locality.zip(route).map(|(locality, route)| Arc::new(locality.target_for_route(route, &reference)));
+            Input::Inspected { request, found: found.map(|found| found.map(image_facts)).map_err(inspect_failure), target, free_bytes }
         }
     }
 

@@ -25,7 +25,8 @@ impl Locality {
         self.target_for_route(runtime.route(reference, platform).await, reference)
     }
 
-    fn target_for_route(&self, route: Route, reference: &Reference) -> Target {
+    /// The target of an image by the route to it.
+    pub(crate) fn target_for_route(&self, route: Route, reference: &Reference) -> Target {
         let registry = reference.registry();
         let view = View {
             scope: self.scope.clone(),

@@ -63,7 +63,7 @@ enum Concerns {
 impl Seen {
     fn of(input: &Input, core: &Coordinator) -> Self {
         let asked = match input {
-            Input::BackoffChecked { request, .. } | Input::TargetFound { request, .. } => Some(*request),
+            Input::BackoffChecked { request, .. } | Input::Inspected { request, .. } => Some(*request),
             _ => None,
         };
         let restored = matches!(input, Input::StandingPullsLoaded { .. });
@@ -76,7 +76,6 @@ impl Concerns {
         let (flight, request) = match input {
             Input::Asked { request, .. }
             | Input::Inspected { request, .. }
-            | Input::TargetFound { request, .. }
             | Input::BackoffChecked { request, .. }
             | Input::Reported { request, .. }
             | Input::Recorded { request }
@@ -145,7 +144,7 @@ impl Traces {
     /// Called with each input before the core takes it.
     pub(crate) fn before(&mut self, input: &Input, core: &Coordinator) -> Seen {
         match input {
-            Input::Inspected { request, found } => {
+            Input::Inspected { request, found, .. } => {
                 if let Some(request) = self.requests.get_mut(request) {
                     request.inspected(found);
                 }
@@ -210,7 +209,7 @@ impl Traces {
 
     fn effect(&mut self, effect: &Effect, all: &[Effect], core: &Coordinator) {
         match effect {
-            Effect::Inspect { request, .. } => self.request(*request, core).inspect(),
+            Effect::Inspect { request, presence: true, .. } => self.request(*request, core).inspect(),
             Effect::CheckBackoff { request, .. } => self.request(*request, core).check_backoff(),
             Effect::RequestClearance { flight, .. } if core.awaits_clearance(*flight) => self.flight(*flight, core).begin_clearance(),
             Effect::AcquirePermit { flight, budget, .. } => self.flight(*flight, core).begin_permit(budget.as_deref()),

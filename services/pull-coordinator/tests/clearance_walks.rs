@@ -12,7 +12,6 @@ mod joining;
 mod leaving;
 mod queue;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, Clearance, Refusal};
@@ -20,7 +19,7 @@ use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullPolicy}
 use contract::{EventReason, FailureClass, Reason, Stage};
 use pull_coordinator::core::{Effect, FlightId, Input, Policy, RequestId};
 
-use super::world::{World, granted, granted_for_all, names, pod, refusal, sharing, target, wanted};
+use super::world::{World, absent, granted, granted_for_all, names, pod, refusal, sharing, target, wanted};
 use EventReason::{BackOff, Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -80,8 +79,8 @@ fn clearance_is_requested_before_the_permit_and_resolved_with_the_result() {
 fn backoff_check_carries_the_target() {
     let mut world = World::pulling(sharing());
     let (request, effects) = world.ask(wanted("a:1", Always));
-    assert_eq!(names(&effects), ["FindTarget"]);
-    let effects = world.give(Input::TargetFound { request, target: Some(Arc::new(target())), free_bytes: None });
+    assert_eq!(names(&effects), ["Inspect"]);
+    let effects = world.give(absent(request));
     let Effect::CheckBackoff { target: asked, .. } = &effects[0] else { panic!("{effects:?}") };
     assert_eq!(asked.as_deref(), Some(&target()));
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(refusal()) });
@@ -241,8 +240,8 @@ fn pull_without_a_pod_must_leave_space_free() {
         let mut world = World::pulling(policy);
         let ask = EnsureImage { pod: asked_by.clone(), ..wanted("a:1", Always) };
         let (request, effects) = world.ask(ask);
-        assert_eq!(names(&effects), [if asked_by.is_some() { "CheckBackoff" } else { "FindTarget" }]);
-        let effects = world.give(Input::TargetFound { request, target: None, free_bytes: free });
+        assert_eq!(names(&effects), [if asked_by.is_some() { "CheckBackoff" } else { "Inspect" }]);
+        let effects = world.give(Input::Inspected { request, found: Ok(None), target: None, free_bytes: free });
         world.settle(effects);
         let answers = world.answers_to(request);
         assert_eq!(answers.first().and_then(|answer| answer.reason), reason);

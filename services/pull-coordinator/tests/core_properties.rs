@@ -184,11 +184,9 @@ impl Model {
                     assert_eq!(was_under_way, self.cancelled.contains(&flight), "what is under way is cancelled, and nothing else");
                 }
                 Effect::Answer { request, outcome } => self.check_answer(*request, outcome),
-                Effect::FindTarget { .. }
-                | Effect::RequestClearance { .. }
-                | Effect::Resolve { .. }
-                | Effect::Withdraw { .. }
-                | Effect::KeepStandingPulls { .. } => panic!("{effect:?} on a node that shares nothing"),
+                Effect::RequestClearance { .. } | Effect::Resolve { .. } | Effect::Withdraw { .. } | Effect::KeepStandingPulls { .. } => {
+                    panic!("{effect:?} on a node that shares nothing")
+                }
             }
             if !matches!(effect, Effect::Cancel { .. } | Effect::Release { .. } | Effect::Answer { .. }) {
                 self.open.push(effect);
@@ -263,7 +261,7 @@ fn answer(question: &Effect, how: usize) -> Input {
         _ => Ok(None::<ImageFacts>),
     };
     match question {
-        Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found() },
+        Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found(), target: None, free_bytes: None },
         Effect::CheckBackoff { request, .. } => {
             let answer = if bad { BackoffAnswer::Refused(Refusal::default()) } else { BackoffAnswer::Allowed };
             Input::BackoffChecked { request: *request, answer }

@@ -12,7 +12,7 @@ use contract::messages::throttler::PermitAnswer;
 use contract::{EventReason, FailureClass, Reason};
 use pull_coordinator::core::{Effect, FlightId, Input, RequestId};
 
-use super::world::{World, cause, failure, flight_of, name, names, pod, present_image, wanted};
+use super::world::{World, absent, cause, failure, flight_of, name, names, pod, present_image, wanted};
 use EventReason::{Failed, Pulled, Pulling};
 use PullPolicy::{Always, IfNotPresent};
 
@@ -153,7 +153,7 @@ fn request_that_inspected_before_another_pull_ended_rechecks() {
     world.grant(FlightId(1));
     // The runtime answers "absent" to the second caller; then the first caller's pull ends before the second's back-off check.
     let (second, _) = world.ask(wanted("a:1", IfNotPresent));
-    world.give(Input::Inspected { request: second, found: Ok(None) });
+    world.give(absent(second));
     world.pulled(FlightId(1));
     let finished = world.verified(FlightId(1));
     world.settle(finished);
@@ -332,7 +332,7 @@ fn inputs_for_unknown_requests_change_nothing() {
     let mut world = World::new();
     let (request, flight) = (RequestId(77), FlightId(77));
     for input in [
-        Input::Inspected { request, found: Ok(None) },
+        absent(request),
         Input::BackoffChecked { request, answer: BackoffAnswer::Allowed },
         Input::Permitted { flight, answer: PermitAnswer::Granted { lease_ms: 1 } },
         Input::Rechecked { flight, found: Ok(None) },

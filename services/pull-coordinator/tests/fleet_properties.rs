@@ -247,14 +247,7 @@ impl Model {
 
 /// Whether the shell could give this input twice. It cannot for work that it cancels with the flight.
 fn is_harmless_twice(input: &Input) -> bool {
-    matches!(
-        input,
-        Input::Inspected { .. }
-            | Input::TargetFound { .. }
-            | Input::BackoffChecked { .. }
-            | Input::ClearanceAnswered { .. }
-            | Input::Reported { .. }
-    )
+    matches!(input, Input::Inspected { .. } | Input::BackoffChecked { .. } | Input::ClearanceAnswered { .. } | Input::Reported { .. })
 }
 
 fn answer(question: &Effect, how: usize) -> Input {
@@ -265,10 +258,10 @@ fn answer(question: &Effect, how: usize) -> Input {
         _ => Ok(None::<ImageFacts>),
     };
     match question {
-        Effect::Inspect { request, .. } => Input::Inspected { request: *request, found: found() },
-        Effect::FindTarget { request, .. } => {
+        Effect::Inspect { request, presence, .. } => {
+            let found = if *presence { found() } else { Ok(None) };
             let free_bytes = [Some(1_000), Some(999), None, Some(5_000), Some(5_000)][how % 5];
-            Input::TargetFound { request: *request, target: Some(Arc::new(target())), free_bytes }
+            Input::Inspected { request: *request, found, target: Some(Arc::new(target())), free_bytes }
         }
         Effect::CheckBackoff { request, .. } => {
             let answer = if bad { BackoffAnswer::Refused(refusal()) } else { BackoffAnswer::Allowed };

@@ -14,7 +14,7 @@ use contract::messages::pull_coordinator::{AnswerCounts, EnsureImage, OutcomeKin
 use contract::{EventReason, FailureClass, StandingPullId};
 use pull_coordinator::core::{Effect, FlightId, Input, RequestId};
 
-use super::world::{World, failure, flight_of, names, present_image, refusal, standing, wanted};
+use super::world::{World, absent, failure, flight_of, names, present_image, refusal, standing, wanted};
 use EventReason::{BackOff, Failed, Pulling};
 
 fn id(number: u8) -> StandingPullId {
@@ -87,7 +87,7 @@ fn refusal_does_not_end_a_standing_pull() {
     let mut world = World::new();
     let (caller, effects) = world.ask(named("a:1", 1));
     let Effect::Inspect { request, .. } = effects[0] else { panic!("{effects:?}") };
-    world.give(Input::Inspected { request, found: Ok(None) });
+    world.give(absent(request));
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Refused(refusal()) });
     world.settle(effects);
     assert_eq!(world.answers_to(caller), []);
@@ -132,7 +132,8 @@ fn second_request_with_the_same_id_joins() {
         (OutcomeKind::Failed, "the standing pull of this id is for \"a:1\": choose another id")
     );
     let Effect::Inspect { request, .. } = world.all_effects[0].clone() else { panic!("it looks first") };
-    let effects = world.give(Input::Inspected { request, found: Ok(Some(present_image())) });
+    let there = Input::Inspected { request, found: Ok(Some(present_image())), target: None, free_bytes: None };
+    let effects = world.give(there);
     world.settle(effects);
     for caller in [first, second] {
         assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Present);
@@ -247,7 +248,7 @@ fn unpullable_request_with_wait_is_answered_at_once() {
         let mut world = World::new();
         let (caller, mut effects) = world.ask(ask);
         if let Some(Effect::Inspect { request, .. }) = effects.first().cloned() {
-            effects = world.give(Input::Inspected { request, found: Ok(None) });
+            effects = world.give(absent(request));
         }
         world.settle(effects);
         assert_eq!(world.answer_to(caller).outcome, OutcomeKind::Failed);

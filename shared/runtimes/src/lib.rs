@@ -16,7 +16,7 @@ mod progress;
 pub mod scripted;
 
 pub use port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, RuntimeRef,
-    SizeEstimate, StoredImage,
+    ImageRuntime, ImageStatus, InspectFailure, LookFor, Looked, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription,
+    RuntimeRef, SizeEstimate, StoredImage,
 };
 pub use progress::{LayerProgress, Progress, ProgressSnapshot};

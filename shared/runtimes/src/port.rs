@@ -31,6 +31,16 @@ pub trait ImageRuntime: Send + Sync + 'static {
     /// The pull failed; no incomplete image is visible.
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure>;
 
+    /// What a pull wants to know before it asks a registry, in one call, because a runtime on disk needs a thread for each. Route and free
+    /// bytes are looked up only if the image is absent or its presence is not wanted.
+    async fn look(&self, reference: &Reference, platform: Option<&Platform>, wanted: LookFor) -> Looked {
+        let found = if wanted.presence { self.image_status(reference, platform).await } else { Ok(None) };
+        let goes_on = found == Ok(None);
+        let route = if goes_on && wanted.route { Some(self.route(reference, platform).await) } else { None };
+        let free_bytes = if goes_on && wanted.free_bytes { self.free_bytes().await } else { None };
+        Looked { found, route, free_bytes }
+    }
+
     /// The endpoints that a pull of the image would use, and the identity. Makes no network request; answers of credential helpers are
     /// cached.
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
@@ -76,6 +86,28 @@ pub trait ImageRuntime: Send + Sync + 'static {
 
     /// The runtime's name, version and state, asked now.
     async fn describe(&self) -> RuntimeDescription;
+}
+
+/// The questions of [`ImageRuntime::look`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookFor {
+    /// Whether the image is present ([`ImageRuntime::image_status`]).
+    pub presence: bool,
+    /// The route ([`ImageRuntime::route`]).
+    pub route: bool,
+    /// The free bytes ([`ImageRuntime::free_bytes`]).
+    pub free_bytes: bool,
+}
+
+/// The answers of [`ImageRuntime::look`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The image; none if it is absent or its presence is not wanted.
+    pub found: Result<Option<ImageStatus>, InspectFailure>,
+    /// The route; none if it is not looked up.
+    pub route: Option<Route>,
+    /// The free bytes; none if they are not looked up or unknown.
+    pub free_bytes: Option<u64>,
 }
 
 /// What to pull.

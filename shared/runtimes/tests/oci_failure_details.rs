@@ -8,7 +8,7 @@ use contract::FailureClass::{self, ContentInvalid, Denied, NotFound, RateLimited
 use contract::messages::throttler::RegistryLimit;
 use image::Reference;
 use memory_registry::{Auth, BodyFault, Fault, FaultAction, MadeImage, MemoryRegistry, Options, TokenAuth};
-use runtimes::{ImageRuntime, Probe, Progress};
+use runtimes::{ImageRuntime, LookFor, Looked, Probe, Progress};
 
 const REGISTRY: (&str, &str) = ("docker-distribution-api-version", "registry/2.0");
 const PAGE: &str = "<html><body>The service is down</body></html>";
@@ -175,6 +175,22 @@ async fn limits_and_sizes_are_known_before_the_layers_arrive() {
 async fn free_bytes_of_the_store_are_reported() {
     let free = Node::new().runtime.free_bytes().await.expect("the store is there");
     assert!(free > 0);
+}
+
+#[tokio::test]
+async fn one_look_answers_what_three_questions_would_and_looks_no_further_if_the_image_is_there() {
+    let (registry, node) = (filled().await, Node::new());
+    let (image, all) = (image(&registry), LookFor { presence: true, route: true, free_bytes: true });
+    let reference = Reference::parse(&image).unwrap();
+    let absent = node.runtime.look(&reference, None, all).await;
+    assert_eq!((absent.found, absent.route), (Ok(None), Some(node.runtime.route(&reference, None).await)));
+    assert!(absent.free_bytes.is_some_and(|free| free > 0));
+    node.pull(&image).await.unwrap();
+    let there = node.runtime.look(&reference, None, all).await;
+    assert_eq!(there, Looked { found: node.runtime.image_status(&reference, None).await, route: None, free_bytes: None });
+    assert!(there.found.is_ok_and(|found| found.is_some()));
+    let unasked = node.runtime.look(&reference, None, LookFor { presence: false, ..all }).await;
+    assert!(unasked.found == Ok(None) && unasked.route.is_some() && unasked.free_bytes.is_some());
 }
 
 /// A probe must be a HEAD, because Docker Hub does not count those.

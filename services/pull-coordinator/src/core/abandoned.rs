@@ -20,7 +20,7 @@ impl Coordinator {
                 self.leave_flight(flight, id, effects);
                 self.callers_changed(now, flight, effects);
             }
-            Stage::Inspecting | Stage::FindingTarget | Stage::CheckingBackoff => {}
+            Stage::Inspecting | Stage::CheckingBackoff => {}
         }
         self.end(now, id, outcome, None, effects);
     }

@@ -21,6 +21,9 @@ use super::step::{Effect, Failure, ImageFacts, RequestId};
 /// The cause in the event of a request that cannot be parsed. Kubelet gives such an event the reason of a runtime that cannot be asked.
 const INVALID_NAME: &str = "invalid_name";
 
+/// The target of a request in the fleet, and the free bytes.
+type TargetAndFree = (Option<Arc<Target>>, Option<u64>);
+
 impl Coordinator {
     pub(super) fn asked(&mut self, now: Now, id: RequestId, ask: EnsureImage, trace: TraceContext, effects: &mut Vec<Effect>) {
         if let Err(too_long) = bounds::check_image(&ask.image) {
@@ -40,7 +43,7 @@ impl Coordinator {
             Err(error) => return self.refuse_unparsed(now, id, ask, trace, error.to_string(), effects),
         };
         let policy = ask.policy.unwrap_or_else(|| default_policy(&reference));
-        let request = Request {
+        let mut request = Request {
             ask,
             reference,
             platform,
@@ -57,37 +60,20 @@ impl Coordinator {
             events: VecDeque::new(),
             recording: false,
         };
-        if policy != PullPolicy::Always {
-            effects.push(Effect::Inspect { request: id, reference: request.reference.clone(), platform: request.platform.clone() });
+        let presence = policy != PullPolicy::Always;
+        let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
+        if presence || room || self.policy.clearance_within.is_some() {
+            let (reference, platform) = (request.reference.clone(), request.platform.clone());
+            effects.push(Effect::Inspect { request: id, reference, platform, presence, room });
+        } else {
+            check_backoff(id, &mut request, effects);
         }
         self.requests.insert(id, request);
-        if policy == PullPolicy::Always {
-            self.find_target_or_check(id, effects);
-        }
     }
 
-    /// Goes on to the back-off check; before it, finds the target if the node shares, and the free bytes if no pod asked for the pull.
-    fn find_target_or_check(&mut self, id: RequestId, effects: &mut Vec<Effect>) {
+    /// Goes on without the image: refuses the request if too few bytes are free, and checks back-off.
+    fn go_on(&mut self, now: Now, id: RequestId, (target, free): TargetAndFree, effects: &mut Vec<Effect>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
-        if room || self.policy.clearance_within.is_some() {
-            request.stage = Stage::FindingTarget;
-            let (reference, platform) = (request.reference.clone(), request.platform.clone());
-            effects.push(Effect::FindTarget { request: id, reference, platform, room });
-        } else {
-            check_backoff(id, request, effects);
-        }
-    }
-
-    pub(super) fn target_found(
-        &mut self,
-        now: Now,
-        id: RequestId,
-        target: Option<Arc<Target>>,
-        free: Option<u64>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| request.stage == Stage::FindingTarget) else { return };
         request.target = target.filter(|_| self.policy.clearance_within.is_some());
         let room = self.policy.keep_free.filter(|_| request.ask.pod.is_none()).zip(free);
         if let Some((keep, free)) = room.filter(|(keep, free)| free < keep) {
@@ -129,7 +115,14 @@ impl Coordinator {
         self.unparsed.insert(id, outcome);
     }
 
-    pub(super) fn inspected(&mut self, now: Now, id: RequestId, found: Result<Option<ImageFacts>, Failure>, effects: &mut Vec<Effect>) {
+    pub(super) fn inspected(
+        &mut self,
+        now: Now,
+        id: RequestId,
+        found: Result<Option<ImageFacts>, Failure>,
+        target_and_free: TargetAndFree,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(request) = self.requests.get(&id).filter(|request| request.stage == Stage::Inspecting) else { return };
         match found {
             Err(failure) => {
@@ -149,7 +142,7 @@ impl Coordinator {
                 let outcome = request.refused(Reason::ErrImageNeverPull, text.clone(), FailureClass::NodeLocal);
                 self.end(now, id, outcome, Some(Fact::plain(EventReason::ErrImageNeverPull, text)), effects);
             }
-            Ok(None) => self.find_target_or_check(id, effects),
+            Ok(None) => self.go_on(now, id, target_and_free, effects),
         }
     }
 

@@ -91,11 +91,12 @@ impl Coordinator {
                 Some(wait) => self.begin_standing_pull(now, request, ask, wait, trace, &mut effects),
                 None => self.asked(now, request, ask, trace, &mut effects),
             },
-            Input::Inspected { request, found } => self.inspected(now, request, found, &mut effects),
+            Input::Inspected { request, found, target, free_bytes } => {
+                self.inspected(now, request, found, (target, free_bytes), &mut effects);
+            }
             Input::BackoffChecked { request, answer } => self.backoff_checked(now, request, answer, &mut effects),
             Input::Permitted { flight, answer } => self.permitted(now, flight, answer, &mut effects),
             Input::Rechecked { flight, found } => self.rechecked(now, flight, found, &mut effects),
-            Input::TargetFound { request, target, free_bytes } => self.target_found(now, request, target, free_bytes, &mut effects),
             Input::ClearanceAnswered { flight, turn, answer } => self.clearance_answered(now, flight, turn, answer, &mut effects),
             Input::Resolved { flight, seen } => self.resolved(flight, seen, &mut effects),
             Input::Reached { flight, stage } => self.resolve_answered(flight, stage, &mut effects),

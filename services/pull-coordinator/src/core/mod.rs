@@ -2,8 +2,8 @@
 //!
 //! The inputs of a request are `Asked -> Inspected -> BackoffChecked -> (its flight) -> Reported -> answered`, those of a flight
 //! `Permitted -> Rechecked -> Pulled -> Verified`. A request's events are recorded one after the other, and its answer comes
-//! after the last of them. On a node that shares, a request's target is found before the back-off check, and a flight waits for
-//! clearance before its permit. A standing pull makes one request after another until the image is present.
+//! after the last of them. On a node that shares, a request's target is found before the back-off check, with the inspection, and a flight
+//! waits for clearance before its permit. A standing pull makes one request after another until the image is present.
 
 mod abandoned;
 mod alarms;

@@ -15,10 +15,8 @@ use super::step::{FlightId, ImageFacts};
 /// What a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The runtime, asked whether the image is present.
+    /// The runtime, asked whether the image is present, for its target and for the free bytes.
     Inspecting,
-    /// The shell, asked for the target and the free bytes.
-    FindingTarget,
     /// The back-off tracker's check.
     CheckingBackoff,
     /// Its flight.

@@ -102,13 +102,8 @@ pub enum Input {
     Inspected {
         /// The request.
         request: RequestId,
-        /// The runtime's answer.
+        /// The image; none if it is absent or the runtime was not asked for it.
         found: Result<Option<ImageFacts>, Failure>,
-    },
-    /// The answer to [`Effect::FindTarget`].
-    TargetFound {
-        /// The request.
-        request: RequestId,
         /// The target of the request in the fleet; none if this node shares nothing.
         target: Option<Arc<Target>>,
         /// The free bytes of the file system of images; none: not requested or unknown.
@@ -233,7 +228,7 @@ pub enum Input {
 /// and `Answer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the runtime whether the image is present.
+    /// Ask the runtime, in one call, whether the image is present. If it is not, find its target in the fleet, and the free bytes.
     Inspect {
         /// The request.
         request: RequestId,
@@ -241,15 +236,8 @@ pub enum Effect {
         reference: Reference,
         /// The platform; none: the node's own.
         platform: Option<Platform>,
-    },
-    /// Find the target of the image in the fleet, and the free bytes.
-    FindTarget {
-        /// The request.
-        request: RequestId,
-        /// The image.
-        reference: Reference,
-        /// The platform; none: the node's own.
-        platform: Option<Platform>,
+        /// Whether it matters that the image is present.
+        presence: bool,
         /// Whether the free bytes are needed.
         room: bool,
     },

@@ -16,7 +16,7 @@ fn changed_login_gets_a_flight_of_its_own() {
     let (mut world, _) = waiting();
     let (request, _) = world.ask(wanted("a:1", Always));
     let other = contract::Target { fingerprint: "new".to_owned(), ..target() };
-    world.give(Input::TargetFound { request, target: Some(Arc::new(other)), free_bytes: None });
+    world.give(Input::Inspected { request, found: Ok(None), target: Some(Arc::new(other)), free_bytes: None });
     let effects = world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
     assert_eq!(names(&effects), ["RequestClearance"]);
 }

@@ -1,13 +1,11 @@
 //! Callers that leave, at every stage of their request.
 
-use std::sync::Arc;
-
 use contract::messages::backoff_tracker::BackoffAnswer;
 use contract::messages::pull_coordinator::PullPolicy;
 use pull_coordinator::core::{Input, RequestId};
 
 use super::{FLIGHT, allowed, pulling, waiting};
-use crate::world::{World, granted, granted_for_all, names, sharing, standing, target, wanted};
+use crate::world::{World, absent, granted, granted_for_all, names, sharing, standing, wanted};
 use PullPolicy::Always;
 
 #[test]
@@ -31,7 +29,7 @@ fn last_caller_to_leave_returns_permit_and_clearance() {
 /// How far a request is when its caller leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
-    FindingTarget,
+    Inspecting,
     CheckingBackoff,
     AwaitingClearance,
     Queued,
@@ -47,9 +45,8 @@ type Step<'a> = (At, &'a dyn Fn(&mut World));
 fn caller_at(stage: At) -> (World, RequestId) {
     let mut world = World::pulling(sharing());
     let (request, _) = world.ask(wanted("a:1", Always));
-    let looked = Input::TargetFound { request, target: Some(Arc::new(target())), free_bytes: None };
     let steps: [Step<'_>; 6] = [
-        (At::CheckingBackoff, &|world| drop(world.give(looked.clone()))),
+        (At::CheckingBackoff, &|world| drop(world.give(absent(request)))),
         (At::AwaitingClearance, &|world| drop(world.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed }))),
         (At::Queued, &|world| {
             world.clearance(FLIGHT, granted());
@@ -59,7 +56,7 @@ fn caller_at(stage: At) -> (World, RequestId) {
         (At::Verifying, &|world| drop(world.pulled(FLIGHT))),
         (At::Recording, &|world| drop(world.verified(FLIGHT))),
     ];
-    if stage != At::FindingTarget {
+    if stage != At::Inspecting {
         for (reached, step) in steps {
             step(&mut world);
             if reached == stage {
@@ -74,7 +71,7 @@ fn caller_at(stage: At) -> (World, RequestId) {
 fn flight_ends_with_its_last_caller_at_any_stage() {
     use At::*;
     for (stage, ends) in [
-        (FindingTarget, &["Answer"][..]),
+        (Inspecting, &["Answer"][..]),
         (CheckingBackoff, &["Answer"]),
         (AwaitingClearance, &["Cancel", "Withdraw", "Answer"]),
         (Queued, &["Cancel", "Release", "Withdraw", "Answer"]),

@@ -63,7 +63,7 @@ impl World {
         let inspects = ask.policy != Some(PullPolicy::Always);
         let (request, _) = self.ask(ask);
         if inspects {
-            self.give(Input::Inspected { request, found: Ok(None) });
+            self.give(absent(request));
         }
         let effects = self.give(Input::BackoffChecked { request, answer: BackoffAnswer::Allowed });
         self.give(Input::Recorded { request });
@@ -77,15 +77,12 @@ impl World {
         (request, self.answer_until_clearance(effects))
     }
 
-    /// Answers the effects before the request for clearance: image absent, target found, no back-off.
+    /// Answers the effects before the request for clearance: image absent, no back-off.
     pub(crate) fn answer_until_clearance(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let (mut open, mut last) = (effects, Vec::new());
         while let Some(effect) = open.pop() {
             let input = match effect {
-                Effect::Inspect { request, .. } => Input::Inspected { request, found: Ok(None) },
-                Effect::FindTarget { request, .. } => {
-                    Input::TargetFound { request, target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
-                }
+                Effect::Inspect { request, .. } => absent(request),
                 Effect::CheckBackoff { request, .. } => Input::BackoffChecked { request, answer: BackoffAnswer::Allowed },
                 _ => continue,
             };
@@ -214,6 +211,11 @@ pub(crate) fn target() -> Target {
     Target { view, budget_owner: "owner".to_owned(), scope: "anonymous".to_owned(), shows_blobs: true, ..Target::default() }
 }
 
+/// The runtime's answer that the image is absent, with its target.
+pub(crate) fn absent(request: RequestId) -> Input {
+    Input::Inspected { request, found: Ok(None), target: Some(Arc::new(target())), free_bytes: Some(u64::MAX) }
+}
+
 /// Clearance for this node alone, without a time limit.
 pub(crate) fn granted() -> Option<Clearance> {
     Some(Clearance::Granted { for_all: false, answer_within_ms: None, until: Stage::Manifest, released_by: None })
@@ -251,7 +253,6 @@ pub(crate) fn standing(image: &str) -> EnsureImage {
 pub(crate) fn name(effect: &Effect) -> &'static str {
     match effect {
         Effect::Inspect { .. } => "Inspect",
-        Effect::FindTarget { .. } => "FindTarget",
         Effect::CheckBackoff { .. } => "CheckBackoff",
         Effect::RequestClearance { .. } => "RequestClearance",
         Effect::Resolve { .. } => "Resolve",

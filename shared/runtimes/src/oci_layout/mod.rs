@@ -34,10 +34,11 @@ use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 use crate::blocking::on_disk;
+use crate::free_space::free_bytes;
 use crate::keyring::{Audience, KeyringError};
 use crate::port::{
-    ImageRuntime, ImageStatus, InspectFailure, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription, SizeEstimate,
-    StoredImage,
+    ImageRuntime, ImageStatus, InspectFailure, LookFor, Looked, Probe, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription,
+    SizeEstimate, StoredImage,
 };
 use crate::progress::Progress;
 use layout::{Layout, StatusCache};
@@ -117,10 +118,29 @@ impl OciLayout {
 #[async_trait]
 impl ImageRuntime for OciLayout {
     async fn image_status(&self, reference: &Reference, platform: Option<&Platform>) -> Result<Option<ImageStatus>, InspectFailure> {
+        self.look(reference, platform, LookFor { presence: true, ..LookFor::default() }).await.found
+    }
+
+    async fn look(&self, reference: &Reference, platform: Option<&Platform>, wanted: LookFor) -> Looked {
         let (status, shared) = (Arc::clone(&self.status), Arc::clone(&self.shared));
-        let (reference, platform) = (reference.clone(), platform.cloned());
-        let status = on_disk(move || status.status(&shared.layout, &reference, platform.as_ref())).await;
-        status.map_err(|problem| InspectFailure { text: problem.to_string(), class: FailureClass::NodeLocal })
+        let (asked, of_platform) = (reference.clone(), platform.cloned());
+        let look = move || {
+            let found = if wanted.presence { status.status(&shared.layout, &asked, of_platform.as_ref()) } else { Ok(None) };
+            let goes_on = matches!(found, Ok(None));
+            let route = (goes_on && wanted.route).then(|| (route_summary(&asked, &shared.route), shared.keyring.read()));
+            let free_bytes = if goes_on && wanted.free_bytes { free_bytes(shared.layout.root()) } else { None };
+            (found, route, free_bytes)
+        };
+        let (found, route, free_bytes) = on_disk(look).await;
+        let found = found.map_err(|problem| InspectFailure { text: problem.to_string(), class: FailureClass::NodeLocal });
+        let Some((route_summary, files)) = route else { return Looked { found, route: None, free_bytes } };
+        let unknown = Route { shows_blobs: true, ..Route::unknown(reference, platform) };
+        let (audiences, route) = match route_summary {
+            None => (vec![Audience::runtime(reference.repository())], unknown),
+            Some(summary) => (summary.audiences, Route { hash: summary.hash, endpoints: summary.endpoints, ..unknown }),
+        };
+        let route = Route::asking_as(self.shared.keyring.identity_in(files, &audiences).await, route);
+        Looked { found, route: Some(route), free_bytes }
     }
 
     async fn pull(&self, request: PullRequest, progress: Progress) -> Result<PulledImage, PullFailure> {
@@ -132,14 +152,8 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn route(&self, reference: &Reference, platform: Option<&Platform>) -> Route {
-        let unknown = Route { shows_blobs: true, ..Route::unknown(reference, platform) };
-        let (shared, asked) = (Arc::clone(&self.shared), reference.clone());
-        let (route_summary, files) = on_disk(move || (route_summary(&asked, &shared.route), shared.keyring.read())).await;
-        let (audiences, route) = match route_summary {
-            None => (vec![Audience::runtime(reference.repository())], unknown),
-            Some(summary) => (summary.audiences, Route { hash: summary.hash, endpoints: summary.endpoints, ..unknown }),
-        };
-        Route::asking_as(self.shared.keyring.identity_in(files, &audiences).await, route)
+        let looked = self.look(reference, platform, LookFor { route: true, ..LookFor::default() }).await;
+        looked.route.unwrap_or_else(|| Route::unknown(reference, platform))
     }
 
     async fn logins(&self, reference: &Reference) -> Result<Vec<EndpointLogins>, KeyringError> {
@@ -162,7 +176,7 @@ impl ImageRuntime for OciLayout {
 
     async fn free_bytes(&self) -> Option<u64> {
         let shared = Arc::clone(&self.shared);
-        on_disk(move || crate::free_space::free_bytes(shared.layout.root())).await
+        on_disk(move || free_bytes(shared.layout.root())).await
     }
 
     async fn images(&self) -> Result<Vec<StoredImage>, InspectFailure> {
