@@ -103,8 +103,9 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 
     fn handle(&mut self, Ask(record): Ask<RecordEvent>, context: &mut Self::Context) -> Self::Result {
         let (answer, answered) = deferred_reply();
+        let RecordEvent { event, may_wait } = record.body;
         // Only the recorder numbers events.
-        let event = PullEvent { sequence: None, ..record.body.event };
+        let event = PullEvent { sequence: None, ..event };
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
@@ -114,6 +115,10 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
             return answered;
         }
         match &mut self.durable {
+            Some(_) if may_wait && event.is_durable() && self.journal.is_new(event.id) => {
+                answer.give(Ok(EventRecorded {}));
+                self.feed(Input::Note { event: Box::new(event) }, context);
+            }
             Some(durable) if event.is_durable() && self.journal.is_new(event.id) => {
                 let token = durable.token(Reply::Recorded(answer));
                 self.feed(Input::Record { token, event: Box::new(event) }, context);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clock::{Now, Random};
 use contract::{EventReason, MessageId, PullEvent, TraceContext};
-use event_recorder::core::{Effect, Identity, Input, Recorder, RecorderPolicy, Recovered, Slot, StreamMark, StreamRead, Token};
+use event_recorder::core::{Batch, Effect, Identity, Input, Recorder, RecorderPolicy, Recovered, Slot, StreamMark, StreamRead, Token};
 use proptest::prelude::*;
 
 use self::world::{Weather, World};
@@ -137,14 +137,16 @@ fn recorder_of(recovered: Recovered) -> Recorder {
     Recorder::new(identity, RecorderPolicy { max_bytes: ROOM, has_stream: true }, recovered, Now::default(), Random::seeded(1))
 }
 
+fn event(random: &mut Random, reason: EventReason) -> Box<PullEvent> {
+    let (id, trace) = (MessageId::random(random), TraceContext::root(random));
+    Box::new(PullEvent { image: "a".to_owned(), ..PullEvent::new(id, 1, "n1".parse().unwrap(), reason, String::new(), trace) })
+}
+
 /// If a slow disk delays the answer, the caller asks again over another way, and both of its messages arrive.
 #[test]
 fn event_recorded_twice_is_stored_and_counted_once() {
     let mut random = Random::seeded(9);
-    let mut event = |reason| {
-        let (id, trace) = (MessageId::random(&mut random), TraceContext::root(&mut random));
-        PullEvent { image: "a".to_owned(), ..PullEvent::new(id, 1, "n1".parse().unwrap(), reason, String::new(), trace) }
-    };
+    let mut event = |reason| event(&mut random, reason);
     let (pulling, failed, folded) = (event(EventReason::Pulling), event(EventReason::Failed), event(EventReason::Failed));
     let record = |token, event: &PullEvent| Input::Record { token: Token(token), event: Box::new(event.clone()) };
     let (now, mut recorder) = (Now::default(), recorder_of(Recovered::default()));
@@ -159,6 +161,29 @@ fn event_recorded_twice_is_stored_and_counted_once() {
         token += 3;
     }
     assert_eq!((recorder.counts().waiting, recorder.counts().folded_total), (2, 1));
+}
+
+/// The numbers of the events that a write of these effects stores; none: there is no write.
+fn written(effects: &[Effect]) -> Option<Vec<u64>> {
+    let numbers = |batch: &Batch| batch.put.iter().map(|event| event.sequence.as_ref().unwrap().number).collect();
+    effects.iter().find_map(|effect| if let Effect::Write(batch) = effect { Some(numbers(batch)) } else { None })
+}
+
+#[test]
+fn noted_event_is_stored_with_the_next_one_or_after_50_ms() {
+    let (now, mut random, mut recorder) = (Now::default(), Random::seeded(9), recorder_of(Recovered::default()));
+    let effects = recorder.step(now, Input::Note { event: event(&mut random, EventReason::Pulling) });
+    assert_eq!(written(&effects), None);
+    let effects = recorder.step(now, Input::Record { token: Token(1), event: event(&mut random, EventReason::Pulled) });
+    assert_eq!(written(&effects), Some(vec![1, 2]), "one write for both");
+    // During the write nothing else is written.
+    assert_eq!(written(&recorder.step(now, Input::Note { event: event(&mut random, EventReason::Pulling) })), None);
+    let effects = recorder.step(now, Input::Written(Ok(())));
+    assert!(effects.contains(&Effect::Answer(Token(1))) && written(&effects).is_none(), "{effects:?}");
+    let due = now.after(Duration::from_millis(50));
+    assert_eq!(recorder.next_due(), Some(due.monotonic));
+    assert_eq!(written(&recorder.step(now.after(Duration::from_millis(49)), Input::Tick)), None);
+    assert_eq!(written(&recorder.step(due, Input::Tick)), Some(vec![3]));
 }
 
 #[test]
@@ -254,9 +279,10 @@ fn write_that_hangs_is_a_problem_until_it_ends() {
     assert_eq!(recorder.problem(now.monotonic), None);
 }
 
-/// Lets one thing happen: an event is recorded, an effect is answered, the agent crashes, the weather changes, or time passes.
+/// Lets one thing happen: an event is recorded or noted, an effect is answered, the agent crashes, the weather changes, or time passes.
 fn happens(world: &mut World, act: u8, which: usize) {
     match act {
+        0 if !which.is_multiple_of(2) => world.note(&format!("image-{}", which % 3), EventReason::Pulling),
         0..=3 => {
             let reasons = [EventReason::Pulling, EventReason::Failed, EventReason::BackOff, EventReason::Pulled];
             world.record(&format!("image-{}", which % 3), reasons[usize::from(act)]);

@@ -61,7 +61,9 @@ impl Throttler {
         let (id, time_ms) = (MessageId::random(&mut random), self.clock.now().wall_ms());
         let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::RateLowered, String::new(), meta.trace);
         let event = fill(recording, blank);
-        let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
+        // No command is answered after its event.
+        let body = RecordEvent { event, may_wait: true };
+        let recorded = recording.record.call(Envelope { meta, body }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {
                 tracing::warn!(%error, "an event was not recorded");
             }

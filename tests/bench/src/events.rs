@@ -93,7 +93,7 @@ pub(crate) fn made_event(random: &mut Random, number: usize) -> PullEvent {
 }
 
 async fn record(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, event: PullEvent) -> Result<()> {
-    ask(recorder, random, RecordEvent { event }).await.map(|_| ())
+    ask(recorder, random, RecordEvent { event, may_wait: false }).await.map(|_| ())
 }
 
 async fn ask<C: Command>(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, body: C) -> Result<C::Reply>

@@ -99,7 +99,9 @@ impl BackoffTracker {
         let id = MessageId::random(&mut recording.random);
         let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::BackoffCleared, String::new(), meta.trace);
         let event = fill(blank);
-        let recorded = recording.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT).map(|recorded| {
+        // No command is answered after its event.
+        let body = RecordEvent { event, may_wait: true };
+        let recorded = recording.record.call(Envelope { meta, body }, RECORD_LIMIT).map(|recorded| {
             if let Err(error) = recorded {
                 tracing::warn!(%error, "an event was not recorded");
             }

@@ -7,6 +7,7 @@
 
 mod delivering;
 mod loading;
+mod recording;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::{EventReason, EventSequence, MessageId, NodeName, PullEvent, TraceContext};
 
-use super::folding::{Folded, Folds};
+use super::folding::Folds;
 use super::journal::text_bytes;
 use super::outbox::Outbox;
 use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
@@ -25,12 +26,8 @@ use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 pub const WINDOW: usize = 256;
 /// The most events in memory that wait to be offered; the others are loaded from the store later.
 const QUEUE_MOST: usize = 1_024;
-/// The most recordings that wait for one write: as many as events wait for the bus. While a write hangs, further ones are answered at once.
-const WAITING_MOST: usize = 10_000;
 /// The pause after a failure of the stream or the store.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How many of the newest recorded events are searched for a repeat: a caller without an answer in time records its event again.
-const REPEATS_WITHIN: usize = 256;
 /// More than the bytes of the texts of an event about dropped events.
 const REPORT_BYTES: u64 = 256;
 /// Roughly the bytes that a store needs for an event besides its texts.
@@ -123,13 +120,15 @@ pub struct Recorder {
     /// The next write, and the tokens to answer after it.
     batch: Batch,
     waiting: Vec<Token>,
+    /// The next write has an event that was not only noted.
+    is_urgent: bool,
     /// The write under way: when it began, its batch, and the tokens to answer after it.
     writing: Option<(Duration, Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
     /// Why the last write failed. None if it succeeded.
     store_problem: Option<String>,
-    /// When deletions are written, if nothing else is written before.
-    remove_at: Option<Duration>,
+    /// When deletions and noted events are written, if nothing else is written before.
+    write_at: Option<Duration>,
     /// Events in memory that wait to be offered, by number.
     queue: BTreeMap<u64, Arc<PullEvent>>,
     /// Events after this number are in the store alone; none: all are in memory.
@@ -164,10 +163,11 @@ impl Recorder {
             outbox: Outbox::of(slots),
             batch: Batch::default(),
             waiting: Vec::new(),
+            is_urgent: false,
             writing: None,
             write_again_at: None,
             store_problem: None,
-            remove_at: None,
+            write_at: None,
             queue: BTreeMap::new(),
             loading_until: None,
             in_flight: BTreeMap::new(),
@@ -194,6 +194,7 @@ impl Recorder {
         let mut effects = Vec::new();
         match input {
             Input::Record { token, event } => self.record(now, token, *event, &mut effects),
+            Input::Note { event } => self.note(now, *event),
             Input::Flush { token } => {
                 // The agent may end before the stream takes an event.
                 self.report_dropped(now);
@@ -221,7 +222,7 @@ impl Recorder {
             Delivery::Closed(at) => Some(at),
             _ => None,
         };
-        let write = self.write_again_at.or(self.remove_at).filter(|_| self.writing.is_none());
+        let write = self.write_again_at.or(self.write_at).filter(|_| self.writing.is_none());
         [self.folds.next_due(), open, write].into_iter().flatten().min()
     }
 
@@ -239,49 +240,6 @@ impl Recorder {
             oldest_ms: oldest_ms.unwrap_or_default(),
             is_delivering: matches!(self.delivery, Delivery::None | Delivery::Ready),
             ..self.counts
-        }
-    }
-
-    fn record(&mut self, now: Now, token: Token, event: PullEvent, effects: &mut Vec<Effect>) {
-        if self.newest.contains(&event.id) {
-            return self.recorded_again(token, effects);
-        }
-        if self.newest.len() == REPEATS_WITHIN {
-            self.newest.pop_front();
-        }
-        self.newest.push_back(event.id);
-        let mut released = Vec::new();
-        let folded = self.folds.take(now.monotonic, event, &mut released);
-        self.store_released(released);
-        match folded {
-            Folded::Emit(event) => self.store(*event),
-            Folded::Keep(id, event) => {
-                self.counts.folded_total += 1;
-                self.batch.folds.insert(id, Some(Arc::new(*event)));
-            }
-        }
-        await_write(&mut self.waiting, token, effects);
-    }
-
-    /// Answers the repeat of a recording, not before the event is written.
-    fn recorded_again(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        match &mut self.writing {
-            _ if !self.batch.is_empty() => await_write(&mut self.waiting, token, effects),
-            Some((_, _, waiting)) => await_write(waiting, token, effects),
-            None => effects.push(Effect::Answer(token)),
-        }
-    }
-
-    fn release_folds(&mut self, now: Now) {
-        let mut released = Vec::new();
-        self.folds.release(now.monotonic, &mut released);
-        self.store_released(released);
-    }
-
-    fn store_released(&mut self, released: Vec<(u64, PullEvent)>) {
-        for (id, event) in released {
-            self.batch.folds.insert(id, None);
-            self.store(event);
         }
     }
 
@@ -303,6 +261,7 @@ impl Recorder {
             }
         }
         self.batch.put.push(event);
+        self.is_urgent = true;
     }
 
     /// Drops events until `bytes` more fit; never one under way.
@@ -375,15 +334,6 @@ impl Recorder {
         debug_assert!(self.in_flight.keys().all(|number| !self.queue.contains_key(number)), "an event is under way and waits");
         debug_assert!(self.queue.keys().all(|number| self.outbox.contains(*number)), "what waits is counted");
         debug_assert!(self.outbox.is_empty() || self.outbox.next_after(0).is_some_and(|first| first < self.next_number));
-    }
-}
-
-/// Lets a recording wait for its write. If as many wait as may, the disk hangs: it is answered at once, as after a failed write.
-fn await_write(waiting: &mut Vec<Token>, token: Token, effects: &mut Vec<Effect>) {
-    if waiting.len() < WAITING_MOST {
-        waiting.push(token);
-    } else {
-        effects.push(Effect::Answer(token));
     }
 }
 

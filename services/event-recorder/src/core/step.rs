@@ -19,6 +19,11 @@ pub enum Input {
         /// The event.
         event: Box<PullEvent>,
     },
+    /// An event to store that nobody waits for.
+    Note {
+        /// The event.
+        event: Box<PullEvent>,
+    },
     /// Asks for an answer when all earlier events are stored, and are in the stream or the stream cannot be reached.
     Flush {
         /// Answered then.

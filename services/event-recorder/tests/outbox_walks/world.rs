@@ -117,6 +117,12 @@ impl World {
         self.step(Input::Record { token, event: Box::new(event) });
     }
 
+    /// Records an event that nobody waits for.
+    pub(super) fn note(&mut self, image: &str, reason: EventReason) {
+        let event = event(&mut self.random, self.now.wall_ms(), image, reason);
+        self.step(Input::Note { event: Box::new(event) });
+    }
+
     /// Carries out one effect and answers it; effects of one kind keep their order.
     pub(super) fn answer_one(&mut self, which: usize) {
         if self.pending.is_empty() {

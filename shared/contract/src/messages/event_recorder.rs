@@ -9,6 +9,9 @@ use crate::{Command, EventReason, PullEvent, Service};
 pub struct RecordEvent {
     /// The event.
     pub event: PullEvent,
+    /// No answer depends on the event. The recorder answers at once, and stores the event with a later one or a moment later.
+    #[serde(default)]
+    pub may_wait: bool,
 }
 
 impl Command for RecordEvent {

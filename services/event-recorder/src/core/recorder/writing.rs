@@ -11,6 +11,8 @@ use crate::core::step::{Batch, Effect};
 const REMOVED_TOGETHER: usize = 64;
 /// How long deletions wait for another write. An event that is still stored after a crash is offered again, and the stream knows it.
 const REMOVED_WITHIN: Duration = Duration::from_secs(1);
+/// How long noted events wait for another write: as long as subscribers may wait for them. Busy nodes write more often.
+const NOTED_WITHIN: Duration = Duration::from_millis(50);
 /// A write that takes this long counts as hanging. It takes milliseconds, and seconds on a disk that is very busy.
 const WRITE_HANGS_AFTER: Duration = Duration::from_secs(10);
 
@@ -32,16 +34,19 @@ impl Recorder {
         if self.writing.is_some() || self.write_again_at.is_some_and(|at| now.monotonic < at) {
             return;
         }
-        let is_urgent = !self.waiting.is_empty() || !self.batch.put.is_empty() || !self.batch.folds.is_empty() || !self.flushes.is_empty();
+        let has_put = !self.batch.put.is_empty();
+        let is_urgent = !self.waiting.is_empty() || self.is_urgent && has_put || !self.batch.folds.is_empty() || !self.flushes.is_empty();
         if self.batch.is_empty() {
             return;
         }
-        // The mark and deletions are not urgent: a pull has some, and each write of its own costs as much as the events.
-        let due = *self.remove_at.get_or_insert(now.monotonic + REMOVED_WITHIN);
+        // The mark, deletions and noted events are not urgent: a pull has some, and each write of its own wakes two threads.
+        let at_latest = now.monotonic + if has_put { NOTED_WITHIN } else { REMOVED_WITHIN };
+        let due = self.write_at.map_or(at_latest, |at| at.min(at_latest));
+        self.write_at = Some(due);
         if !is_urgent && now.monotonic < due && self.batch.remove.len() < REMOVED_TOGETHER {
             return;
         }
-        (self.write_again_at, self.remove_at) = (None, None);
+        (self.write_again_at, self.write_at, self.is_urgent) = (None, None, false);
         let batch = std::mem::take(&mut self.batch);
         self.writing = Some((now.monotonic, batch.clone(), std::mem::take(&mut self.waiting)));
         effects.push(Effect::Write(batch));
@@ -76,6 +81,7 @@ impl Recorder {
         batch.put.extend(newer.put);
         let outbox = &self.outbox;
         batch.put.retain(|event| outbox.contains(number_of(event)));
+        self.is_urgent = true;
         batch.remove.extend(newer.remove);
         batch.folds.extend(newer.folds);
         batch.mark = newer.mark.or(batch.mark);
