@@ -83,7 +83,6 @@ fn what_helps(error: &io::Error) -> &'static str {
 /// The embedded runtime.
 pub struct OciLayout {
     shared: Arc<Shared>,
-    status: Arc<StatusCache>,
     downloads: Downloads,
 }
 
@@ -100,13 +99,14 @@ impl OciLayout {
         let registries = Registries::new(options.timeouts, options.connections_per_registry, options.clock.clone(), options.instruments);
         let shared = Arc::new(Shared {
             layout,
+            status: StatusCache::default(),
             registries: Arc::new(registries),
             keyring: options.keyring,
             route,
             clock: options.clock,
             connections_per_pull: options.connections_per_pull,
         });
-        Ok(Self { shared, status: Arc::default(), downloads: Downloads::start().map_err(OpenError::Threads)? })
+        Ok(Self { shared, downloads: Downloads::start().map_err(OpenError::Threads)? })
     }
 
     /// For questions to registries without pulling.
@@ -122,10 +122,9 @@ impl ImageRuntime for OciLayout {
     }
 
     async fn look(&self, reference: &Reference, platform: Option<&Platform>, wanted: LookFor) -> Looked {
-        let (status, shared) = (Arc::clone(&self.status), Arc::clone(&self.shared));
-        let (asked, of_platform) = (reference.clone(), platform.cloned());
+        let (shared, asked, of_platform) = (Arc::clone(&self.shared), reference.clone(), platform.cloned());
         let look = move || {
-            let found = if wanted.presence { status.status(&shared.layout, &asked, of_platform.as_ref()) } else { Ok(None) };
+            let found = if wanted.presence { shared.status.status(&shared.layout, &asked, of_platform.as_ref()) } else { Ok(None) };
             let goes_on = matches!(found, Ok(None));
             let route = (goes_on && wanted.route).then(|| (route_summary(&asked, &shared.route), shared.keyring.read()));
             let free_bytes = if goes_on && wanted.free_bytes { free_bytes(shared.layout.root()) } else { None };

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::download::Wanted;
 use super::failure::{Reach, StepFailure, bounded, of_pull};
-use super::layout::{Hasher, Layout, NewImage, PlatformFields, failed};
+use super::layout::{Hasher, Layout, NewImage, PlatformFields, StatusCache, failed};
 use super::manifest::{self, Descriptor, ImageManifest, MANIFEST_MAX_BYTES, Manifest};
 use super::registry::{Answer, Question, Registries, Session};
 use super::route::{self, RouteOptions};
@@ -32,6 +32,7 @@ const TASKS_PER_CONNECTION: usize = 2;
 /// What all pulls share.
 pub(super) struct Shared {
     pub(super) layout: Layout,
+    pub(super) status: StatusCache,
     pub(super) registries: Arc<Registries>,
     pub(super) keyring: Keyring,
     pub(super) route: RouteOptions,
@@ -281,7 +282,9 @@ impl Pull {
         let put = layout.put_blob(&resolved.digest, &resolved.content).and_then(|()| layout.sync_blob_folders());
         put.map_err(failed("write the manifest into", layout.root())).map_err(|failure| vec![failure])?;
         let image = NewImage { pulled_at: self.shared.clock.now().wall, ..image };
-        layout.add_image(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])
+        let written = layout.add_image(&image).await.map_err(|problem| vec![StepFailure::here(problem.to_string(), "")])?;
+        self.shared.status.remember(written);
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::checked::Stamp;
 use super::entry::{Entry, MANIFEST_ANNOTATION, NAME_ANNOTATION, Named, PULLED_ANNOTATION, RESOLVED_ANNOTATION, may_be_of};
 use super::{FILE_MODE, Hasher, INDEX, Layout, lock};
 
@@ -57,6 +58,13 @@ pub(in crate::oci_layout) struct NewImage {
     pub(in crate::oci_layout) platform: Option<Platform>,
     /// The time since 1970.
     pub(in crate::oci_layout) pulled_at: Duration,
+}
+
+/// The index as this process has written it, for [`super::StatusCache::remember`].
+#[derive(Debug)]
+pub(in crate::oci_layout) struct WrittenIndex {
+    pub(super) index: Index,
+    pub(super) stamp: Stamp,
 }
 
 /// The file's content. Entries are kept as text: each pull replaces the file, and reads few fields of the other entries. So those of other
@@ -201,21 +209,21 @@ impl Layout {
     }
 
     /// Adds an image whose blobs are all present.
-    pub(in crate::oci_layout) async fn add_image(&self, image: &NewImage) -> Result<(), IndexProblem> {
+    pub(in crate::oci_layout) async fn add_image(&self, image: &NewImage) -> Result<WrittenIndex, IndexProblem> {
         if let Some(wrapper) = image.wrapper() {
             let unwritable = |source| IndexProblem::Unwritable { path: self.index_path(), source };
             self.put_blob(&Hasher::sha256(&wrapper), &wrapper).map_err(unwritable)?;
         }
-        self.change_index(|index| index.insert(image)).await
+        self.change_index(|index| index.insert(image)).await.map(|((), written)| written)
     }
 
     /// Removes the entries for which this holds, and returns them. Their blobs stay.
     pub(in crate::oci_layout) async fn remove_entries(&self, is_removed: impl Fn(&Entry) -> bool) -> Result<Vec<Entry>, IndexProblem> {
-        self.change_index(|index| Ok(index.remove(is_removed))).await
+        self.change_index(|index| Ok(index.remove(is_removed))).await.map(|(removed, _)| removed)
     }
 
     /// Changes `index.json` as one process of all. If the change fails, the file stays as it is.
-    async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> serde_json::Result<T>) -> Result<T, IndexProblem> {
+    async fn change_index<T>(&self, change: impl FnOnce(&mut Index) -> serde_json::Result<T>) -> Result<(T, WrittenIndex), IndexProblem> {
         let path = self.index_path();
         let unwritable = |source| IndexProblem::Unwritable { path: path.clone(), source };
         let own = self.own_folder().map_err(unwritable)?;
@@ -232,8 +240,8 @@ impl Layout {
             // It could not be read again.
             return Err(IndexProblem::TooLong { path: path.clone() });
         }
-        self.replace(&self.root, INDEX, &text).map_err(unwritable)?;
-        Ok(changed)
+        let stamp = self.replace(&self.root, INDEX, &text).map_err(unwritable)?;
+        Ok((changed, WrittenIndex { index, stamp }))
     }
 }
 

@@ -27,7 +27,7 @@ use image::{Algorithm, Digest};
 use safe_dir::{PUBLIC_MODE, SafeDir};
 
 use super::failure::StepFailure;
-use checked::Checked;
+use checked::{Checked, Stamp};
 pub(super) use entry::{Entry, PlatformFields};
 use forgotten::for_each_forgotten;
 pub(super) use hasher::Hasher;
@@ -172,7 +172,7 @@ impl Layout {
         if self.read_blob(digest, content.len() as u64)?.is_some_and(|there| there == content) {
             return Ok(());
         }
-        self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content)
+        self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content).map(drop)
     }
 
     /// Syncs the blobs' folders, so that renames outlive a power failure.
@@ -186,8 +186,8 @@ impl Layout {
         self.sync_folder(&blobs)
     }
 
-    /// Replaces a small file; readers see the old or the new content, never a part.
-    fn replace(&self, folder: &SafeDir, name: &str, content: &[u8]) -> io::Result<()> {
+    /// Replaces a small file; readers see the old or the new content, never a part. Returns the new file's stamp.
+    fn replace(&self, folder: &SafeDir, name: &str, content: &[u8]) -> io::Result<Stamp> {
         let partials = self.partials()?;
         let (new, mut file) = new_file_in(&partials, "new")?;
         let written = file.write_all(content).and_then(|()| self.sync(&file, &partials.path().join(&new)));
@@ -195,7 +195,9 @@ impl Layout {
             let _ = partials.remove_file(&new);
             return Err(error);
         }
-        self.sync_folder(folder)
+        self.sync_folder(folder)?;
+        // After the rename, which changes the inode.
+        file.metadata().map(|entry| Stamp::of(&entry))
     }
 
     /// Syncs a file's content, if `store.fsync` is set.

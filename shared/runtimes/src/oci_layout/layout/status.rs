@@ -1,4 +1,4 @@
-//! Answers in microseconds whether an image is present: `index.json` is read again only if it has changed.
+//! Answers in microseconds whether an image is present: `index.json` is read again only if another process has changed it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use image::{Digest, Platform, Reference};
 
 use super::checked::Stamp;
 use super::entry::{Entry, NAME_ANNOTATION, PlatformFields, RESOLVED_ANNOTATION};
-use super::index::IndexProblem;
+use super::index::{IndexProblem, WrittenIndex};
 use super::{Hasher, INDEX, Index, Layout};
 use crate::oci_layout::manifest::{ImageManifest, MANIFEST_MAX_BYTES};
 use crate::port::ImageStatus;
@@ -84,6 +84,11 @@ impl StatusCache {
             digest: Some(known.list.as_ref().unwrap_or(&known.manifest).to_string()),
             platform: known.platform.as_ref().map(ToString::to_string),
         }))
+    }
+
+    /// Takes the index that this process has just written, so that the next look-up does not read it.
+    pub(in crate::oci_layout) fn remember(&self, WrittenIndex { index, stamp }: WrittenIndex) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Cached { stamp, images: Prepared::No(index, 0) });
     }
 
     /// The images, at least those of the repository of `reference`.
@@ -171,5 +176,51 @@ impl Known {
             *held = Some(Arc::new(Content { blobs: manifest.blobs(), size_bytes: manifest.size_bytes() }));
         }
         Ok(held.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::oci_layout::layout::NewImage;
+    use crate::oci_layout::layout::hasher::tests::bytes_read_by_this_thread;
+
+    fn reference(number: u8) -> Reference {
+        Reference::parse(&format!("r.example/app{number}:1")).unwrap()
+    }
+
+    fn image(number: u8) -> NewImage {
+        let manifest = Hasher::sha256(&[number]);
+        NewImage {
+            reference: reference(number),
+            media_type: "application/vnd.oci.image.manifest.v1+json".to_owned(),
+            manifest: manifest.clone(),
+            manifest_bytes: 1,
+            resolved: manifest,
+            platform: None,
+            pulled_at: Duration::ZERO,
+        }
+    }
+
+    /// Every pull looks for its image after it has written the index, which has all other images too.
+    #[tokio::test]
+    async fn index_that_this_process_has_written_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Layout::open(folder.path(), false, Duration::ZERO).unwrap();
+        let (layout, cache) = (open(), StatusCache::default());
+        let looked = || {
+            let before = bytes_read_by_this_thread();
+            assert_eq!(cache.status(&layout, &reference(7), None).unwrap(), None, "its manifest is missing");
+            let size = std::fs::metadata(folder.path().join(INDEX)).unwrap().len();
+            (bytes_read_by_this_thread() - before) * 2 > size
+        };
+        for number in 0..100 {
+            cache.remember(layout.add_image(&image(number)).await.unwrap());
+        }
+        assert!(!looked(), "the index was read");
+        open().add_image(&image(100)).await.unwrap();
+        assert!(looked(), "another process has changed the index");
     }
 }
