@@ -80,12 +80,16 @@ impl PullCoordinator {
         [limits, token, blob, self.then(check.until_seen(head), context, move |()| Input::Resolved { flight, seen: true })]
     }
 
-    /// Feeds the core with the missing bytes once they are known, and with the free bytes.
+    /// Feeds the core with the missing bytes once they are known, and with the free bytes, which a runtime that does not show them is asked
+    /// for.
     fn measure(&self, flight: FlightId, progress: Progress, context: &mut Context<Self>) -> PendingHandle {
         let runtime = self.runtime.clone();
         let measure = async move {
             progress.when_sized().await;
-            let free = runtime.free_bytes().await;
+            let free = match progress.free_bytes() {
+                None => runtime.free_bytes().await,
+                shown => shown,
+            };
             // Free bytes first: bytes that arrive in between then count in the pull's favour.
             (progress.snapshot().missing_bytes().unwrap_or_default(), free)
         };

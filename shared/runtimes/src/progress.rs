@@ -23,6 +23,7 @@ struct State {
     /// The manifest was seen to be resolved, not only assumed to be.
     seen: bool,
     limits: Option<Vec<RegistryLimit>>,
+    free_bytes: Option<u64>,
     /// A token server has given a token.
     token_given: bool,
     /// A blob was asked for, and the first byte of one has come.
@@ -144,6 +145,17 @@ impl Progress {
     #[must_use]
     pub fn limits(&self) -> Option<Vec<RegistryLimit>> {
         self.write(|state| state.limits.clone())
+    }
+
+    /// Sets the bytes that are free where the layers will be. Call it before [`Progress::layers`].
+    pub fn set_free_bytes(&self, free_bytes: Option<u64>) {
+        self.write(|state| state.free_bytes = free_bytes);
+    }
+
+    /// The bytes that were free before the first layer was fetched; none while the runtime has not shown them.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.write(|state| state.free_bytes)
     }
 
     /// The runtime does not show when it resolves the tag. From now on the tag counts as resolved for callers that want the newest image,

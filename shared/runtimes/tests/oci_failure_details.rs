@@ -165,6 +165,7 @@ async fn limits_and_sizes_are_known_before_the_layers_arrive() {
         () = progress.when_sized() => {
             let (done, total) = progress.snapshot().bytes();
             assert!(done >= 50_000 && total >= 120_000, "{done} of {total}");
+            assert!(progress.free_bytes().is_some_and(|free| free > 0));
         }
         () = tokio::time::sleep(LIMIT) => panic!("nobody was woken"),
     }

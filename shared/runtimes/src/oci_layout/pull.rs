@@ -17,6 +17,7 @@ use super::manifest::{self, Descriptor, ImageManifest, MANIFEST_MAX_BYTES, Manif
 use super::registry::{Answer, Question, Registries, Session};
 use super::route::{self, RouteOptions};
 use super::sources::{Purpose, Source, Sources};
+use crate::free_space::free_bytes;
 use crate::keyring::Keyring;
 use crate::port::{PullFailure, PullRequest, PulledImage};
 use crate::progress::{LayerProgress, Progress};
@@ -106,6 +107,7 @@ impl Pull {
             done_bytes: layout.stored_bytes(digest, *size),
             total_bytes: *size,
         };
+        self.progress.set_free_bytes(free_bytes(layout.root()));
         self.progress.layers(blobs.iter().map(layer).collect());
         let wanted = |(index, (digest, size))| Wanted { urls: resolved.image.external_urls(&digest), index, digest, size };
         let wanted: Vec<_> = blobs.into_iter().enumerate().map(wanted).collect();

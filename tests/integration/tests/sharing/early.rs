@@ -182,25 +182,29 @@ fn without_progress_of_the_manifest_silence_counts_only_for_a_leader() {
     }
 }
 
+/// The runtime is asked for the free bytes, unless the pull shows them.
 #[test]
 fn a_pull_that_no_pod_asked_for_ends_when_it_would_fill_the_disk_itself() {
-    paused(async {
-        let (runtime, script) = (ScriptedRuntime::new(), Script::default());
-        runtime.set_free_bytes(Some(1_400));
-        runtime.hold(IMAGE);
-        let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
-        let pull = node.begin(wanted());
-        runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
-        runtime.show(IMAGE, sized);
-        let outcome = pull.await.unwrap();
-        assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)));
-        assert_eq!(
-            outcome.message,
-            "no pod asked for it, and with 1 MiB still to come and 0 MiB free the node would be 1 MiB short of \
-             pull.keep_free = 1 MiB; remove images that nobody needs, or lower pull.keep_free"
-        );
-        assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
-    });
+    for (asked, shown) in [(1_400, None), (9_999, Some(1_400))] {
+        paused(async {
+            let (runtime, script) = (ScriptedRuntime::new(), Script::default());
+            runtime.set_free_bytes(Some(asked));
+            runtime.hold(IMAGE);
+            let node = Node::start(&runtime, &script, |_, _| Extras { keep_free: Some(1_000), ..Extras::default() });
+            let pull = node.begin(wanted());
+            runtime.wait_for(&ScriptedCall::Pull(IMAGE.to_owned()), 1).await;
+            runtime.show(IMAGE, |progress| progress.set_free_bytes(shown));
+            runtime.show(IMAGE, sized);
+            let outcome = pull.await.unwrap();
+            assert_eq!((outcome.reason, outcome.class), (Some(Reason::ErrImagePull), Some(FailureClass::NodeLocal)), "{shown:?}");
+            assert_eq!(
+                outcome.message,
+                "no pod asked for it, and with 1 MiB still to come and 0 MiB free the node would be 1 MiB short of \
+                 pull.keep_free = 1 MiB; remove images that nobody needs, or lower pull.keep_free"
+            );
+            assert!(runtime.calls().contains(&ScriptedCall::GivenUp(IMAGE.to_owned())));
+        });
+    }
 }
 
 #[test]
