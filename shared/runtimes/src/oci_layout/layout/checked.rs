@@ -144,6 +144,27 @@ mod tests {
     use image::Algorithm;
 
     use super::*;
+    use crate::oci_layout::layout::hasher::tests::bytes_read_by_this_thread;
+
+    #[test]
+    fn written_blob_is_not_hashed_again_until_its_file_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let content = vec![7; 1_000_000];
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        hasher.update(&content);
+        let digest = hasher.finish().unwrap();
+        let layout = Layout::open(place.path(), false, Duration::ZERO).unwrap();
+        layout.put_blob(&digest, &content).unwrap();
+        let before = bytes_read_by_this_thread();
+        assert!(layout.has_intact(&digest).unwrap());
+        let read = bytes_read_by_this_thread() - before;
+        assert!(read < 500_000, "read {read} bytes of a blob that it has just written");
+        let path = layout.blob_path(&digest);
+        std::fs::write(&path, vec![8; 1_000_000]).unwrap();
+        // The clock of files may not have moved since the blob was written.
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert!(!layout.has_intact(&digest).unwrap(), "a changed blob is hashed again");
+    }
 
     /// Several processes that pull one image each put its manifest under the same name.
     #[test]

@@ -167,12 +167,14 @@ impl Layout {
         Ok((content.len() as u64 <= limit).then_some(content))
     }
 
-    /// Writes a small blob whose digest was checked; replaces a damaged one.
+    /// Writes a small blob whose digest was checked; replaces a damaged one. It counts as intact without being hashed once more.
     pub(super) fn put_blob(&self, digest: &Digest, content: &[u8]) -> io::Result<()> {
         if self.read_blob(digest, content.len() as u64)?.is_some_and(|there| there == content) {
             return Ok(());
         }
-        self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content).map(drop)
+        let stamp = self.replace(&self.make_blob_folder(digest.algorithm())?, digest.hex(), content)?;
+        self.checked.add(digest, stamp, true);
+        Ok(())
     }
 
     /// Syncs the blobs' folders, so that renames outlive a power failure.
