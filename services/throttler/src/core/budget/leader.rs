@@ -146,11 +146,12 @@ impl Leader {
             match permit.stage {
                 Stage::Waiting(_) => {}
                 Stage::Called(_) => {
-                    let took = self.fetches.saw(now, permit.granted);
+                    let (turn, took) = (permit.turn, self.fetches.saw(now, permit.granted));
                     if !self.takes_another_turn(permit, took) {
                         return self.claimed(now, ask);
                     }
                     self.permits.put_back(ask.permit);
+                    self.rate_limiter.give_back(turn);
                 }
                 Stage::Claimed | Stage::Late => {
                     let late = self.takes_another_turn(permit, now.saturating_sub(permit.turn));
@@ -298,6 +299,10 @@ impl Leader {
     /// Ends a request or its permit; `used`: a pull may have begun with it.
     fn end(&mut self, now: Duration, id: PermitId, used: bool) {
         let Some(permit) = self.permits.remove(id) else { return };
+        if matches!(permit.stage, Stage::Called(_)) {
+            // Its node has not fetched it, so its turn is the next one's.
+            self.rate_limiter.give_back(permit.turn);
+        }
         if used && permit.is_in_use() {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
             if !permit.answered {

@@ -17,12 +17,14 @@ pub(super) struct RateLimiter {
     spacing: Duration,
     /// When the last grant was due; none if there was none under a limit.
     last: Option<Duration>,
+    /// When the last grant was taken, and `last` before that; none once it was given back.
+    taken: Option<(Duration, Option<Duration>)>,
 }
 
 impl RateLimiter {
     /// `per_second`: 0 for no limit.
     pub(super) fn new(per_second: f64) -> Self {
-        let mut rate_limiter = Self { spacing: Duration::ZERO, last: None };
+        let mut rate_limiter = Self { spacing: Duration::ZERO, last: None, taken: None };
         rate_limiter.set(per_second);
         rate_limiter
     }
@@ -42,8 +44,17 @@ impl RateLimiter {
         if now < due {
             return false;
         }
+        self.taken = Some((now, self.last));
         self.last = Some(due.max(now.saturating_sub(CATCH_UP)));
         true
+    }
+
+    /// Gives back the grant that was taken at `taken`, because no pull began with it. No effect if another one was taken since: the time
+    /// after it is used by then.
+    pub(super) fn give_back(&mut self, taken: Duration) {
+        if let Some((_, before)) = self.taken.take_if(|(at, _)| *at == taken) {
+            self.last = before;
+        }
     }
 
     /// How long until a grant is due after `before` others.
@@ -60,6 +71,8 @@ impl RateLimiter {
 
 #[cfg(test)]
 mod tests {
+    use clock::Random;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_millis(1_080);
@@ -100,6 +113,42 @@ mod tests {
             let ready_in = rate_limiter.ready_in(now, 0);
             assert!(ready_in <= wait && wait <= ready_in + CATCH_UP, "{per_second} a second: {ready_in:?}");
         }
+    }
+
+    #[test]
+    fn last_grant_can_be_given_back_once_and_no_earlier_one() {
+        let (mut rate_limiter, first) = (RateLimiter::new(10.0), Duration::from_secs(5));
+        assert!(rate_limiter.take(first));
+        let second = first + rate_limiter.ready_in(first, 0);
+        assert!(rate_limiter.take(second));
+        for (given_back, is_ready) in [(first, false), (second, true)] {
+            rate_limiter.give_back(given_back);
+            assert_eq!(rate_limiter.ready_in(second, 0).is_zero(), is_ready);
+        }
+        let third = second + Duration::from_millis(40);
+        assert!(rate_limiter.take(third), "it takes the place of the one that was given back");
+        rate_limiter.give_back(second);
+        assert!(!rate_limiter.take(third + CATCH_UP));
+    }
+
+    #[test]
+    fn any_second_has_at_most_the_rate_although_grants_are_given_back() {
+        let (mut rate_limiter, mut random) = (RateLimiter::new(20.0), Random::seeded(1));
+        let (mut begun, mut now): (Vec<Duration>, _) = (Vec::new(), Duration::from_secs(100));
+        let mut called: Vec<Duration> = Vec::new();
+        for _ in 0..10_000 {
+            now += Duration::from_millis(1);
+            if rate_limiter.take(now) {
+                called.push(now);
+            }
+            // One in three is not fetched, which is noticed after up to 300 ms.
+            if let Some(place) = called.iter().position(|at| now >= *at + Duration::from_millis((random.fraction() * 300.0) as u64)) {
+                let at = called.remove(place);
+                if random.fraction() < 0.3 { rate_limiter.give_back(at) } else { begun.push(at) }
+            }
+        }
+        let most = begun.iter().map(|from| begun.iter().filter(|at| *at >= from && **at < *from + SECOND).count()).max();
+        assert!(most.is_some_and(|most| (10..=20).contains(&most)), "{most:?}");
     }
 
     #[test]

@@ -202,3 +202,26 @@ fn late_permit_keeps_its_turn_at_a_low_rate() {
     assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
     assert_eq!((leader.waiting(), leader.in_flight()), (0, 1));
 }
+
+/// The message that calls the first of two waiting nodes is lost.
+#[test]
+fn turn_that_is_not_fetched_is_used_at_a_low_rate() {
+    for asks_again in [true, false] {
+        let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+        let mut leader = leader_of(now, BudgetPolicy { per_second: 0.1, ..BudgetPolicy::default() }, true);
+        let [permit, first, second] = ["a", "b", "c"].map(|name| ask(&mut leader, now, name, &mut random).0);
+        leader.give_back(now, &return_of("a", permit));
+        let turn = now + Duration::from_secs(12);
+        let answer = leader.ask(turn, &request_of("c", second));
+        assert!(matches!(answer, BudgetAnswer::Queued { .. }), "{answer:?}");
+        assert_eq!((leader.take_turns().count(), leader.permits.held_by(&node("b"))), (1, 1), "b is called");
+        if asks_again {
+            let answer = leader.ask(turn + Duration::from_millis(300), &request_of("b", first));
+            assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+        }
+        (1..=6_u32).for_each(|half| leader.tick(turn + AWAKE_EVERY * half));
+        // A silent node loses its turn after 2 s, and nobody has one more.
+        let (called, waiting) = if asks_again { (0, 1) } else { (1, 0) };
+        assert_eq!((leader.take_turns().count(), leader.waiting()), (called, waiting), "asks again: {asks_again}");
+    }
+}
