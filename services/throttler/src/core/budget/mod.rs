@@ -21,6 +21,7 @@ mod claims;
 mod claims_tests;
 mod client;
 mod fair_queue;
+mod holders;
 mod leader;
 mod node;
 mod permits;

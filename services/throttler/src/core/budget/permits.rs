@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use contract::{DEADLINES, NodeName, PermitId};
 
+use super::COUNTED_ANEW;
 use super::fair_queue::{FairQueue, Place};
+use super::holders::Holders;
 use super::quota::Out;
-use super::{COUNTED_ANEW, count_down};
 
 /// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
@@ -55,8 +56,7 @@ pub(super) struct Permits {
     queue: FairQueue,
     /// Permits without a known answer of the registry, by the time of their grant.
     open: BTreeSet<(Duration, PermitId)>,
-    /// How many permits each node has.
-    held: BTreeMap<NodeName, u64>,
+    held: Holders,
     late: BTreeSet<PermitId>,
     /// Ordered by the time when each lapses.
     lapses: BTreeSet<(Duration, PermitId)>,
@@ -84,7 +84,7 @@ impl Permits {
         debug_assert!(self.open.len() as u64 <= self.out_count(), "each open permit is out");
         if all <= COUNTED_ANEW {
             let count = |which: fn(&Permit) -> bool| self.all.values().filter(|permit| which(permit)).count();
-            debug_assert_eq!(self.held.values().sum::<u64>(), count(Permit::is_out) as u64, "permits are counted for each node");
+            debug_assert_eq!(self.held.total(), count(Permit::is_out) as u64, "permits are counted for each node");
             debug_assert_eq!(self.open.len(), count(|permit| permit.is_out() && !permit.answered), "an answered permit is not open");
             debug_assert_eq!(self.late.len(), count(|permit| permit.stage == Stage::Late), "each late permit is found");
             debug_assert_eq!(self.queue.len(), count(|permit| !permit.is_out()), "what is not out waits");
@@ -180,7 +180,7 @@ impl Permits {
         } else {
             self.open.remove(&(permit.granted, id));
             self.late.remove(&id);
-            count_down(&mut self.held, &permit.node);
+            self.held.remove(&permit.node);
         }
         Some(permit)
     }
@@ -191,7 +191,7 @@ impl Permits {
         if let Stage::Waiting(place) = permit.stage {
             self.queue.insert(place, permit.node.clone(), id);
         } else {
-            *self.held.entry(permit.node.clone()).or_default() += 1;
+            self.held.add(&permit.node);
         }
         if permit.is_out() && !permit.answered {
             self.open.insert((permit.granted, id));
@@ -235,11 +235,11 @@ impl Permits {
     }
 
     pub(super) fn held_by(&self, node: &NodeName) -> u64 {
-        self.held.get(node).copied().unwrap_or_default()
+        self.held.count_of(node)
     }
 
     pub(super) fn nodes_holding(&self, least: u64) -> impl Iterator<Item = &NodeName> {
-        self.held.iter().filter(move |(_, held)| **held >= least).map(|(node, _)| node)
+        self.held.with_at_least(least)
     }
 
     /// Whether a request of another node waits.
@@ -337,12 +337,12 @@ mod tests {
             let out = || permits.all.values().filter(|permit| permit.is_out());
             let open = || out().filter(|permit| !permit.answered);
             assert_eq!(permits.out(), Out { open: open().count() as u64, since: open().map(|permit| permit.granted).min() });
-            for (node, held) in &permits.held {
-                assert_eq!(*held, out().filter(|permit| permit.node == *node).count() as u64);
+            for node in permits.nodes_holding(1) {
+                assert_eq!(permits.held_by(node), out().filter(|permit| permit.node == *node).count() as u64);
             }
             let lapses: BTreeSet<_> = permits.all.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
             assert_eq!(permits.lapses, lapses);
-            assert_eq!(permits.held.values().sum::<u64>(), permits.out_count());
+            assert_eq!(permits.held.total(), permits.out_count());
             let late: BTreeSet<_> = permits.all.iter().filter(|(_, permit)| permit.stage == Stage::Late).map(|(id, _)| *id).collect();
             assert_eq!(permits.late, late);
             assert_eq!(permits.waiting() + permits.out_count(), permits.all.len() as u64);
