@@ -217,3 +217,49 @@ fn node_that_used_up_a_quota_reports_it_to_the_next_leader() {
     assert!(ms <= 6_000, "reported at {ms} ms");
     assert_eq!(limits.iter().map(|limit| (limit.limit, limit.remaining)).collect::<Vec<_>>(), [(6, 0)]);
 }
+
+/// A call of this kind among the effects, with the time that its answer has to state.
+fn call(effects: &[Effect], is_of_kind: fn(&BudgetRequest) -> bool) -> (Duration, BudgetRequest) {
+    let mut calls = effects.iter().filter_map(|effect| match effect {
+        Effect::Call { asked, call, .. } => Some((*asked, call.clone())),
+        _ => None,
+    });
+    calls.find(|(_, call)| is_of_kind(call)).unwrap_or_else(|| panic!("no such call: {effects:?}"))
+}
+
+fn replied((asked, call): (Duration, BudgetRequest), reply: BudgetReply) -> Input {
+    Input::Replied { asked, call, reply }
+}
+
+/// The leader has not received the return of the pull that used up the quota when it answers the request for the next permit.
+#[test]
+fn answer_from_before_a_return_does_not_change_what_the_pull_has_shown() {
+    let is_grant: fn(&BudgetRequest) -> bool = |call| matches!(call, BudgetRequest::Grant(_));
+    let granted = |known| BudgetReply::Granted(BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known, caps: Caps::NONE });
+    let none = || KnownLimits { none_stated: true, limits: Vec::new() };
+    let some = || KnownLimits { none_stated: false, limits: vec![RegistryLimit { remaining: 5, ..used_up() }] };
+    for (known, is_answered_first) in [(none(), true), (none(), false), (some(), true), (some(), false)] {
+        let (mut random, owner, leader) = (Random::seeded(1), || OWNER.to_owned(), "n9".parse().unwrap());
+        let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+        let [first, second, third] = [(); 3].map(|()| PermitId::random(&mut random));
+        node.step(at(0), Input::Want { owner: owner(), permit: first });
+        let asked = call(&node.step(at(0), Input::Lead { owner: owner(), leader: Some((leader, 7)) }), is_grant);
+        node.step(at(10), replied(asked, granted(KnownLimits::default())));
+        let effects = node.step(at(20), Input::Release { permit: first, limits: vec![used_up()], served: None });
+        let returned = call(&effects, |call| matches!(call, BudgetRequest::Return(_)));
+        let asked = call(&node.step(at(21), Input::Want { owner: owner(), permit: second }), is_grant);
+        let mut replies = [replied(asked, granted(known.clone())), replied(returned, BudgetReply::Returned(BudgetReturned { epoch: 7 }))];
+        if !is_answered_first {
+            replies.reverse();
+        }
+        for (ms, reply) in [30, 40].into_iter().zip(replies) {
+            node.step(at(ms), reply);
+            let left: Vec<u64> = node.list(at(ms)).budgets[0].known.limits.iter().map(|limit| limit.remaining).collect();
+            assert_eq!(left, [0], "{known:?}, answered first: {is_answered_first}, {ms} ms");
+        }
+        // By now the leader has received it.
+        let asked = call(&node.step(at(60), Input::Want { owner: owner(), permit: third }), is_grant);
+        node.step(at(70), replied(asked, granted(none())));
+        assert!(!node.knows_quota(at(70), OWNER));
+    }
+}

@@ -50,6 +50,8 @@ pub(super) struct BudgetClient {
     round_trips: RoundTrips,
     claims: Claims,
     pub(super) remembered: Remembered,
+    /// When a pull of this node stated limits last, or a leader confirmed that it had received them.
+    limits_stated_at: Option<Duration>,
     /// The epoch of the leader that `remembered` was sent to.
     informed_epoch: u64,
     /// Until then the node sends any leader what it knows of a quota, even without claims.
@@ -103,6 +105,7 @@ impl BudgetClient {
             round_trips: RoundTrips::expected(ANSWER_EXPECTED),
             claims: Claims::default(),
             remembered: Remembered::default(),
+            limits_stated_at: None,
             informed_epoch: 0,
             check_leader_until: None,
             renew_at: now,
@@ -142,7 +145,7 @@ impl BudgetClient {
     }
 
     pub(super) fn report(&mut self, now: Duration, permit: PermitId, limits: Vec<RegistryLimit>) -> Vec<Effect> {
-        self.remembered.learn_first_hand(now, &limits);
+        self.learn_first_hand(now, &limits);
         let known = self.claims.change(permit, |claim| (claim.limits, claim.limits_sent) = (Some(limits), false));
         if known.is_none() {
             return Vec::new();
@@ -302,7 +305,7 @@ impl BudgetClient {
 
     /// Forgets the limits.
     pub(super) fn forget_quota(&mut self, now: Duration) -> Vec<Effect> {
-        self.remembered = Remembered::default();
+        (self.remembered, self.limits_stated_at) = (Remembered::default(), None);
         self.tick(now)
     }
 

@@ -14,8 +14,6 @@ pub(super) struct Remembered {
     none_stated: bool,
     /// Each with the time when its window is over.
     limits: Vec<(RegistryLimit, Duration)>,
-    /// When a pull of this node stated limits last.
-    first_hand_at: Option<Duration>,
 }
 
 impl Remembered {
@@ -25,29 +23,37 @@ impl Remembered {
         if limits.is_empty() {
             return self.learn_none_stated(now);
         }
-        let less = |limit: &RegistryLimit| {
-            let known = self.limits.iter().find(|(known, over)| window_key(known) == window_key(limit) && now < *over);
-            known.filter(|(known, _)| known.remaining < limit.remaining).map_or(limit.remaining, |(known, _)| known.remaining)
-        };
-        let limits = limits.iter().map(|limit| RegistryLimit { remaining: less(limit), ..limit.clone() }).collect::<Vec<_>>();
-        self.first_hand_at = Some(now);
-        self.learn(now, now, &KnownLimits { none_stated: false, limits });
+        self.replace(now, &self.with_known(now, limits));
     }
 
-    /// Learns what a leader stated in its answer to a request that was sent at `asked`. The leader has received what this node remembered
-    /// then. If it states no limits all the same, other nodes' pulls have refuted that the quota is used up, and the next leader must not
-    /// learn of it again. That refutes nothing that a pull of this node has stated since.
-    pub(super) fn learn(&mut self, now: Duration, asked: Duration, known: &KnownLimits) {
-        if known.limits.is_empty() {
-            if known.none_stated && self.first_hand_at.is_none_or(|at| at <= asked) {
+    /// Learns what a leader stated. `is_informed`: it had received what this node remembered before. If it states no limits all the same,
+    /// other nodes' pulls have refuted that the quota is used up, and the next leader must not learn of it again. A leader that was not
+    /// informed refutes nothing, and less than it states may be left.
+    pub(super) fn learn(&mut self, now: Duration, is_informed: bool, known: &KnownLimits) {
+        match (known.limits.is_empty(), is_informed) {
+            (false, true) => self.replace(now, &known.limits),
+            (false, false) => self.replace(now, &self.with_known(now, &known.limits)),
+            (true, true) if known.none_stated => {
                 self.limits.retain(|(limit, _)| limit.remaining > 0);
                 self.learn_none_stated(now);
             }
-            return;
+            (true, _) => {}
         }
+    }
+
+    /// These limits, but of each window no more than is known to be left.
+    fn with_known(&self, now: Duration, limits: &[RegistryLimit]) -> Vec<RegistryLimit> {
+        let least = |limit: &RegistryLimit| {
+            let known = self.limits.iter().find(|(known, over)| window_key(known) == window_key(limit) && now < *over);
+            known.map_or(limit.remaining, |(known, _)| known.remaining.min(limit.remaining))
+        };
+        limits.iter().map(|limit| RegistryLimit { remaining: least(limit), ..limit.clone() }).collect()
+    }
+
+    fn replace(&mut self, now: Duration, limits: &[RegistryLimit]) {
         self.none_stated = false;
-        self.limits.retain(|(limit, over)| now < *over && !is_replaced(limit, &known.limits));
-        let stated = known.limits.iter().take(WINDOWS_MAX);
+        self.limits.retain(|(limit, over)| now < *over && !is_replaced(limit, limits));
+        let stated = limits.iter().take(WINDOWS_MAX);
         self.limits.drain(..(self.limits.len() + stated.len()).saturating_sub(WINDOWS_MAX));
         self.limits.extend(stated.map(|limit| (limit.clone(), now + stated_length(limit))));
     }
@@ -127,11 +133,11 @@ mod tests {
         for (known, stated, after) in table {
             for first_hand in [true, false] {
                 let mut remembered = Remembered::default();
-                remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(known) });
+                remembered.learn(Duration::ZERO, true, &KnownLimits { none_stated: false, limits: limits(known) });
                 if first_hand {
                     remembered.learn_first_hand(Duration::ZERO, &limits(stated));
                 } else {
-                    remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: limits(stated) });
+                    remembered.learn(Duration::ZERO, true, &KnownLimits { none_stated: false, limits: limits(stated) });
                 }
                 let found: Vec<_> = remembered.known(Duration::ZERO).limits.iter().map(window_key).collect();
                 assert_eq!(found, limits(after).iter().map(window_key).collect::<Vec<_>>(), "{known:?}, then {stated:?}, {first_hand}");
@@ -144,27 +150,31 @@ mod tests {
         for (remaining, is_kept) in [(0, false), (7, true)] {
             let limit = RegistryLimit { limit: 100, remaining, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
             let mut remembered = Remembered::default();
-            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![limit] });
+            remembered.learn(Duration::ZERO, true, &KnownLimits { none_stated: false, limits: vec![limit] });
             remembered.learn_first_hand(Duration::ZERO, &[]);
             assert!(remembered.is_limited(Duration::ZERO), "a refusal may state no limits");
-            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits::default());
+            remembered.learn(Duration::ZERO, true, &KnownLimits::default());
             assert!(remembered.is_limited(Duration::ZERO), "a new leader knows nothing");
-            remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: true, limits: Vec::new() });
+            remembered.learn(Duration::ZERO, true, &KnownLimits { none_stated: true, limits: Vec::new() });
             let known = remembered.known(Duration::ZERO);
             assert_eq!((known.limits.len() == 1, known.none_stated), (is_kept, !is_kept), "{remaining} left");
         }
     }
 
     #[test]
-    fn answer_to_an_earlier_request_does_not_refute_what_a_pull_has_stated_since() {
-        let used_up = RegistryLimit { limit: 100, remaining: 0, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
-        let none = KnownLimits { none_stated: true, limits: Vec::new() };
-        let seconds = Duration::from_secs;
-        for (asked, is_kept) in [(1, true), (3, false)] {
-            let mut remembered = Remembered::default();
-            remembered.learn_first_hand(seconds(2), std::slice::from_ref(&used_up));
-            remembered.learn(seconds(4), seconds(asked), &none);
-            assert_eq!(remembered.is_used_up(seconds(4)), is_kept, "the leader was asked after {asked} s");
+    fn leader_that_was_not_informed_refutes_nothing_and_states_no_more_than_is_left() {
+        let left = |remaining| RegistryLimit { limit: 100, remaining, window_ms: 6 * HOUR * 1_000, ..RegistryLimit::default() };
+        // What is left by a pull of this node, what the leader states, and what is remembered if the leader was informed and if it was not.
+        let table = [(0, None, [None, Some(0)]), (0, Some(5), [Some(5), Some(0)]), (7, Some(5), [Some(5), Some(5)])];
+        for (first_hand, stated, expected) in table {
+            let known = KnownLimits { none_stated: stated.is_none(), limits: stated.map(left).into_iter().collect() };
+            let remembered = [true, false].map(|is_informed| {
+                let mut remembered = Remembered::default();
+                remembered.learn_first_hand(Duration::ZERO, &[left(first_hand)]);
+                remembered.learn(Duration::ZERO, is_informed, &known);
+                remembered.known(Duration::ZERO).limits.first().map(|limit| limit.remaining)
+            });
+            assert_eq!(remembered, expected, "{first_hand} left, {stated:?} stated");
         }
     }
 
@@ -172,7 +182,7 @@ mod tests {
     fn limit_is_remembered_although_a_leader_has_sent_those_of_many_sources() {
         let of_source = |number: u64| RegistryLimit { source: Some(format!("s{number}")), window_ms: 60_000, ..RegistryLimit::default() };
         let mut remembered = Remembered::default();
-        remembered.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: (0..64).map(of_source).collect() });
+        remembered.learn(Duration::ZERO, true, &KnownLimits { none_stated: false, limits: (0..64).map(of_source).collect() });
         remembered.learn_first_hand(Duration::ZERO, &[RegistryLimit { source: None, ..of_source(0) }]);
         let known = remembered.known(Duration::ZERO).limits;
         assert_eq!((known.len(), known.last().map(|last| last.source.clone())), (WINDOWS_MAX, Some(None)));
@@ -196,7 +206,7 @@ mod tests {
             let stated =
                 RegistryLimit { limit, window_ms: window * 1_000, reset_ms: reset.map(|reset| reset * 1_000), ..RegistryLimit::default() };
             let (mut node, mut leader) = (Remembered::default(), Quota::new(None));
-            node.learn(Duration::ZERO, Duration::ZERO, &KnownLimits { none_stated: false, limits: vec![stated.clone()] });
+            node.learn(Duration::ZERO, true, &KnownLimits { none_stated: false, limits: vec![stated.clone()] });
             leader.learn(Duration::ZERO, &"n1".parse().expect("a name"), None, std::slice::from_ref(&stated), Out::default());
             let left = |known: KnownLimits| known.limits.iter().map(|limit| limit.reset_ms).collect::<Vec<_>>();
             let expected = vec![Some(counts * 1_000)];

@@ -41,6 +41,7 @@ impl BudgetClient {
             (BudgetRequest::Return(back), BudgetReply::Returned(BudgetReturned { epoch })) => {
                 if self.accept(now, asked, epoch) && self.claims.get(back.permit).is_some_and(|claim| claim.stage.is_returned()) {
                     self.claims.remove(back.permit);
+                    self.note_stated(now, back.limits.as_deref().unwrap_or_default());
                 }
             }
             (_, _) => {}
@@ -143,12 +144,14 @@ impl BudgetClient {
         }
     }
 
-    /// The leader of this epoch has answered the request of `asked`. It was sent what this node knew with the request.
+    /// The leader of this epoch has answered the request of `asked`. It was sent what this node knew with the request. A pull's return may
+    /// still be under way.
     fn leader_states(&mut self, now: Duration, asked: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
         if caps != Caps::NONE {
             self.set_caps_in_force(caps);
         }
-        self.remembered.learn(now, asked, known);
+        let is_informed = self.is_leader_informed(asked);
+        self.remembered.learn(now, is_informed, known);
         self.informed_epoch = epoch;
     }
 
@@ -162,6 +165,7 @@ impl BudgetClient {
         self.leader_states(now, asked, renewed.epoch, &renewed.known, Caps::NONE);
         for stated in &renew.limits {
             self.claims.change(stated.permit, |claim| claim.limits_sent = true);
+            self.note_stated(now, &stated.limits);
         }
         for permit in renewed.kept {
             if self.claims.get(permit).is_some_and(|claim| claim.stage.is_in_flight()) {

@@ -25,7 +25,7 @@ impl BudgetClient {
         let used = claim.stage.is_in_flight();
         let unsent = if limits.is_empty() { claim.limits.clone().filter(|_| !claim.limits_sent) } else { Some(limits) };
         if let Some(limits) = &unsent {
-            self.remembered.learn_first_hand(now, limits);
+            self.learn_first_hand(now, limits);
         }
         if used {
             self.check_that_leader_knows_quota(now);
@@ -47,6 +47,30 @@ impl BudgetClient {
         if self.claims.returned_count() < RETURNS_MAX {
             self.claims.insert(permit, Claim::returned(now, used, served, limits));
         }
+    }
+
+    /// A pull of this node has stated these limits.
+    pub(super) fn learn_first_hand(&mut self, now: Duration, limits: &[RegistryLimit]) {
+        self.remembered.learn_first_hand(now, limits);
+        self.note_stated(now, limits);
+    }
+
+    /// Limits that a pull of this node has stated are news, or a leader has confirmed that it received them. Its answers to requests from
+    /// before may not include them.
+    pub(super) fn note_stated(&mut self, now: Duration, limits: &[RegistryLimit]) {
+        if !limits.is_empty() {
+            self.limits_stated_at = Some(now);
+        }
+    }
+
+    /// Whether a leader that has answered a request of `asked` had received all that pulls of this node have stated.
+    pub(super) fn is_leader_informed(&self, asked: Duration) -> bool {
+        self.limits_stated_at.is_none_or(|at| at < asked && !self.has_unreported_limits())
+    }
+
+    fn has_unreported_limits(&self) -> bool {
+        let is_unreported = |claim: &Claim| !claim.limits_sent && claim.limits.as_ref().is_some_and(|limits| !limits.is_empty());
+        self.claims.in_flight().chain(self.claims.returned()).filter_map(|permit| self.claims.get(permit)).any(is_unreported)
     }
 
     /// Keeps a node that knows a quota in contact with the leader for a while. If the leader dies, no other node may know of this node's

@@ -100,7 +100,7 @@ impl Budgets {
         let Some(budget) = self.budgets.get_mut(owner) else { return };
         (budget.used, budget.lease) = (now, None);
         if let Some(lead) = budget.lead.take() {
-            budget.client.remembered.learn(now, now, &lead.core.known(now));
+            budget.client.remembered.learn(now, true, &lead.core.known(now));
         }
         work.extend(budget.client.led_by(now, leader));
     }
