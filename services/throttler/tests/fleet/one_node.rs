@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use clock::{Now, Random};
-use contract::messages::throttler::{BudgetAnswer, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
+use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
 use contract::policy::Caps;
 use contract::{NodeName, PermitId};
 use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
@@ -262,4 +262,28 @@ fn answer_from_before_a_return_does_not_change_what_the_pull_has_shown() {
         node.step(at(70), replied(asked, granted(none())));
         assert!(!node.knows_quota(at(70), OWNER));
     }
+}
+
+/// The leader's lease was taken away and it won the next one, before this node noticed. In the new term it knows neither the permits nor
+/// what the registry stated.
+#[test]
+fn leader_is_told_again_what_it_knew_before_its_new_term() {
+    let (mut random, owner, leader) = (Random::seeded(1), || OWNER.to_owned(), "n9".parse().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    let permit = PermitId::random(&mut random);
+    let is_renewal: fn(&BudgetRequest) -> bool = |call| matches!(call, BudgetRequest::Renew(_));
+    let renewed = |epoch| BudgetReply::Renewed(BudgetRenewed { epoch, kept: vec![permit], known: KnownLimits::default() });
+    node.step(at(0), Input::Want { owner: owner(), permit });
+    let effects = node.step(at(0), Input::Lead { owner: owner(), leader: Some((leader, 7)) });
+    let asked = call(&effects, |call| matches!(call, BudgetRequest::Grant(_)));
+    let granted = BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE };
+    let asked = call(&node.step(at(10), replied(asked, BudgetReply::Granted(granted))), is_renewal);
+    node.step(at(20), replied(asked, renewed(7)));
+    let asked = call(&node.step(at(30), Input::Report { permit, limits: vec![used_up()] }), is_renewal);
+    node.step(at(40), replied(asked, renewed(7)));
+    let asked = call(&node.step(at(1_040), Input::Tick), is_renewal);
+    assert!(matches!(&asked.1, BudgetRequest::Renew(renew) if renew.limits.is_empty() && renew.known.limits.is_empty()), "{asked:?}");
+    let (_, told) = call(&node.step(at(1_050), replied(asked, renewed(8))), is_renewal);
+    let BudgetRequest::Renew(told) = told else { unreachable!("it is a renewal") };
+    assert_eq!((told.permits.as_slice(), told.limits.len(), told.known.limits.len()), (&[permit][..], 1, 1), "{told:?}");
 }

@@ -38,6 +38,8 @@ pub(super) struct BudgetClient {
     /// The fleet's caps in force, as the leader stated them last; before that, as this node's settings and the fleet policy say.
     pub(super) in_force: Caps,
     pub(super) leader: Option<(NodeName, u64)>,
+    /// Since when. Requests from before were sent to another leader, or to this one in an earlier term.
+    followed_at: Duration,
     /// The highest epoch of a leader, and when that leader answered last.
     fence: (u64, Duration),
     /// When a leader answered last; initially, when one was first looked for.
@@ -98,6 +100,7 @@ impl BudgetClient {
             membership,
             in_force: policy.caps(),
             leader: None,
+            followed_at: now,
             fence: (0, now),
             leader_seen: since.min(now),
             missed: None,

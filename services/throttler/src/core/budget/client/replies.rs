@@ -51,7 +51,7 @@ impl BudgetClient {
     }
 
     pub(super) fn follow_leader(&mut self, now: Duration, node: NodeName, epoch: u64) {
-        self.leader = Some((node, epoch));
+        (self.leader, self.followed_at) = (Some((node, epoch)), now);
         (self.missed, self.campaign_at, self.renew_asked) = (None, None, None);
         if self.unanswered.0 != epoch {
             self.unanswered = (epoch, 0);
@@ -71,6 +71,12 @@ impl BudgetClient {
         }
         if self.is_past(now, epoch) {
             return false;
+        }
+        if asked >= self.followed_at
+            && let Some((node, _)) = self.leader.take_if(|(_, known)| *known < epoch)
+        {
+            // It has lost the lease and won it again, and begins the new term without knowledge.
+            self.follow_leader(now, node, epoch);
         }
         self.fence = (epoch, now);
         self.leader_seen = now;
@@ -144,15 +150,17 @@ impl BudgetClient {
         }
     }
 
-    /// The leader of this epoch has answered the request of `asked`. It was sent what this node knew with the request. A pull's return may
-    /// still be under way.
+    /// The leader of this epoch has answered the request of `asked`. If the request was made in this term, it contained what this node knew.
+    /// A pull's return may still be under way.
     fn leader_states(&mut self, now: Duration, asked: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
         if caps != Caps::NONE {
             self.set_caps_in_force(caps);
         }
         let is_informed = self.is_leader_informed(asked);
         self.remembered.learn(now, is_informed, known);
-        self.informed_epoch = epoch;
+        if asked >= self.followed_at {
+            self.informed_epoch = epoch;
+        }
     }
 
     pub(super) fn renewed(&mut self, now: Duration, asked: Duration, renew: &RenewBudget, renewed: BudgetRenewed) {

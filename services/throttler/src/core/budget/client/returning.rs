@@ -65,7 +65,7 @@ impl BudgetClient {
 
     /// Whether a leader that has answered a request of `asked` had received all that pulls of this node have stated.
     pub(super) fn is_leader_informed(&self, asked: Duration) -> bool {
-        self.limits_stated_at.is_none_or(|at| at < asked && !self.has_unreported_limits())
+        asked >= self.followed_at && self.limits_stated_at.is_none_or(|at| at < asked && !self.has_unreported_limits())
     }
 
     fn has_unreported_limits(&self) -> bool {
