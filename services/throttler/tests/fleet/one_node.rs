@@ -264,26 +264,48 @@ fn answer_from_before_a_return_does_not_change_what_the_pull_has_shown() {
     }
 }
 
-/// The leader's lease was taken away and it won the next one, before this node noticed. In the new term it knows neither the permits nor
-/// what the registry stated.
-#[test]
-fn leader_is_told_again_what_it_knew_before_its_new_term() {
+fn is_renewal(call: &BudgetRequest) -> bool {
+    matches!(call, BudgetRequest::Renew(_))
+}
+
+fn renewed(epoch: u64, permit: PermitId) -> BudgetReply {
+    BudgetReply::Renewed(BudgetRenewed { epoch, kept: vec![permit], known: KnownLimits::default() })
+}
+
+/// A node that was granted a permit at 10 ms, in epoch 7, and its first renewal.
+fn holding() -> (Budgets, PermitId, (Duration, BudgetRequest)) {
     let (mut random, owner, leader) = (Random::seeded(1), || OWNER.to_owned(), "n9".parse().unwrap());
     let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
     let permit = PermitId::random(&mut random);
-    let is_renewal: fn(&BudgetRequest) -> bool = |call| matches!(call, BudgetRequest::Renew(_));
-    let renewed = |epoch| BudgetReply::Renewed(BudgetRenewed { epoch, kept: vec![permit], known: KnownLimits::default() });
     node.step(at(0), Input::Want { owner: owner(), permit });
     let effects = node.step(at(0), Input::Lead { owner: owner(), leader: Some((leader, 7)) });
     let asked = call(&effects, |call| matches!(call, BudgetRequest::Grant(_)));
     let granted = BudgetAnswer::Granted { epoch: 7, lease_ms: 3_000, known: KnownLimits::default(), caps: Caps::NONE };
-    let asked = call(&node.step(at(10), replied(asked, BudgetReply::Granted(granted))), is_renewal);
-    node.step(at(20), replied(asked, renewed(7)));
-    let asked = call(&node.step(at(30), Input::Report { permit, limits: vec![used_up()] }), is_renewal);
-    node.step(at(40), replied(asked, renewed(7)));
-    let asked = call(&node.step(at(1_040), Input::Tick), is_renewal);
-    assert!(matches!(&asked.1, BudgetRequest::Renew(renew) if renew.limits.is_empty() && renew.known.limits.is_empty()), "{asked:?}");
-    let (_, told) = call(&node.step(at(1_050), replied(asked, renewed(8))), is_renewal);
-    let BudgetRequest::Renew(told) = told else { unreachable!("it is a renewal") };
-    assert_eq!((told.permits.as_slice(), told.limits.len(), told.known.limits.len()), (&[permit][..], 1, 1), "{told:?}");
+    let renewal = call(&node.step(at(10), replied(asked, BudgetReply::Granted(granted))), is_renewal);
+    (node, permit, renewal)
+}
+
+/// The leader's lease was taken away and it won the next one, before this node noticed. In the new term it knows neither the permits nor
+/// what the registry stated.
+#[test]
+fn leader_in_a_new_term_is_sent_what_it_knew_before() {
+    let (mut node, permit, renewal) = holding();
+    node.step(at(20), replied(renewal, renewed(7, permit)));
+    let renewal = call(&node.step(at(30), Input::Report { permit, limits: vec![used_up()] }), is_renewal);
+    node.step(at(40), replied(renewal, renewed(7, permit)));
+    let renewal = call(&node.step(at(1_040), Input::Tick), is_renewal);
+    assert!(matches!(&renewal.1, BudgetRequest::Renew(renew) if renew.limits.is_empty() && renew.known.limits.is_empty()), "{renewal:?}");
+    let (_, sent) = call(&node.step(at(1_050), replied(renewal, renewed(8, permit))), is_renewal);
+    let BudgetRequest::Renew(sent) = sent else { unreachable!("it is a renewal") };
+    assert_eq!((sent.permits.as_slice(), sent.limits.len(), sent.known.limits.len()), (&[permit][..], 1, 1), "{sent:?}");
+}
+
+#[test]
+fn late_answer_to_an_earlier_renewal_does_not_end_a_permit_sooner() {
+    let (mut node, permit, first) = holding();
+    let second = call(&node.step(at(260), Input::Tick), is_renewal);
+    node.step(at(270), replied(second, renewed(7, permit)));
+    node.step(at(300), replied(first, renewed(7, permit)));
+    let has_run_out = [3_100, 3_260].map(|ms| node.step(at(ms), Input::Tick).iter().any(|effect| matches!(effect, Effect::RanOut { .. })));
+    assert_eq!(has_run_out, [false, true]);
 }

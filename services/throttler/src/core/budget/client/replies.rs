@@ -150,8 +150,8 @@ impl BudgetClient {
         }
     }
 
-    /// The leader of this epoch has answered the request of `asked`. If the request was made in this term, it contained what this node knew.
-    /// A pull's return may still be under way.
+    /// The leader of this epoch has answered the request of `asked`. A request that was made in this term contained what this node knew. A
+    /// pull's return may still be under way.
     fn leader_states(&mut self, now: Duration, asked: Duration, epoch: u64, known: &KnownLimits, caps: Caps) {
         if caps != Caps::NONE {
             self.set_caps_in_force(caps);
@@ -175,10 +175,15 @@ impl BudgetClient {
             self.claims.change(stated.permit, |claim| claim.limits_sent = true);
             self.note_stated(now, &stated.limits);
         }
+        let renewed_until = asked.min(now) + DEADLINES.budget_permit_lease;
         for permit in renewed.kept {
-            if self.claims.get(permit).is_some_and(|claim| claim.stage.is_in_flight()) {
-                self.claims.change(permit, |claim| claim.stage = Stage::Held { until: asked.min(now) + DEADLINES.budget_permit_lease });
-            }
+            let until = match self.claims.get(permit).map(|claim| claim.stage) {
+                // The answer to a later renewal may have come first.
+                Some(Stage::Held { until }) => until.max(renewed_until),
+                Some(Stage::Alone) => renewed_until,
+                _ => continue,
+            };
+            self.claims.change(permit, |claim| claim.stage = Stage::Held { until });
         }
     }
 }
