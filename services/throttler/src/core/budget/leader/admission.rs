@@ -69,12 +69,14 @@ impl Leader {
 
     /// The nodes that are passed over now; none if these are all that wait.
     fn passed_over(&self, now: Duration) -> Option<BTreeSet<NodeName>> {
-        let excluded = match self.quota.allows(now, self.out()) {
-            Allowance::Yes if self.may_pull_itself(now) => BTreeSet::new(),
-            Allowance::Yes => BTreeSet::from([self.node.clone()]),
+        let mut excluded = match self.quota.allows(now, self.out()) {
+            Allowance::Yes => BTreeSet::new(),
             Allowance::Except(nodes) => nodes,
             Allowance::No(_) => return None,
         };
+        if !self.may_pull_itself(now) {
+            excluded.insert(self.node.clone());
+        }
         let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
         self.permits.others_wait(&excluded).then_some(excluded)
     }

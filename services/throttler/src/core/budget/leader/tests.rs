@@ -2,6 +2,7 @@
 
 use clock::Random;
 use contract::DEADLINES;
+use contract::messages::throttler::RegistryLimit;
 
 use super::*;
 use crate::core::budget::HELD_UP;
@@ -224,4 +225,23 @@ fn turn_that_is_not_fetched_is_used_at_a_low_rate() {
         let (called, waiting) = if asks_again { (0, 1) } else { (1, 0) };
         assert_eq!((leader.take_turns().count(), leader.waiting()), (called, waiting), "asks again: {asks_again}");
     }
+}
+
+/// The registry knows the fleet by two addresses, and nothing is left of the quota of one. If the leader dies, no other node knows of its
+/// pull.
+#[test]
+fn leader_announces_its_own_pull_although_other_nodes_are_passed_over() {
+    let (now, mut random) = (Duration::from_secs(1), Random::seeded(1));
+    let mut leader = leader(now, 0, true);
+    for (name, source, remaining) in [("a", "A", 0), ("b", "A", 0), ("c", "B", 50)] {
+        let limit = RegistryLimit { source: Some(source.to_owned()), limit: 100, remaining, window_ms: 60_000, ..RegistryLimit::default() };
+        leader.quota.learn(now, &node(name), Some(now), &[limit], Out::default());
+    }
+    leader.others_last_seen = Some(now);
+    let (_, answer) = ask(&mut leader, now, "leader", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Queued { .. }), "{answer:?}");
+    let (_, answer) = ask(&mut leader, now, "c", &mut random);
+    assert!(matches!(answer, BudgetAnswer::Granted { .. }), "{answer:?}");
+    leader.tick(now);
+    assert_eq!(leader.waiting(), 0, "the answer to c counts one pull of the leader");
 }
