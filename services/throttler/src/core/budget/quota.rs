@@ -62,6 +62,8 @@ struct Window {
     reporters: BTreeSet<NodeName>,
     /// How long the report of one node alone counts.
     alone_for: Duration,
+    /// When the last pull was granted in which the registry itself stated this window. Its answer includes everything that ended before.
+    settled: Duration,
 }
 
 /// Outstanding permits that are not included in what the registry has stated.
@@ -80,7 +82,7 @@ pub(super) struct Quota {
     windows: BTreeMap<WindowKey, Window>,
     /// The source as which the registry counts each node.
     sources: BTreeMap<NodeName, String>,
-    /// When permits ended without a known answer of the registry, and how many.
+    /// When permits ended without a known answer of the registry, and how many. They count in each window that was not stated since.
     unsettled: BTreeMap<Duration, u64>,
     /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
     first_hand: bool,
@@ -101,7 +103,7 @@ impl Quota {
         let before = self.windows.len();
         self.windows.retain(|_, window| now < window.resets);
         if self.windows.len() < before {
-            self.unsettled.clear();
+            self.forget_settled();
             if self.windows.is_empty() {
                 (self.stated, self.silent) = (Stated::Unknown, 0);
             }
@@ -209,12 +211,21 @@ impl Quota {
     }
 
     fn left(&self, window: &Window, out: Out) -> u64 {
-        let counted = if self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) { 0 } else { out.open + self.unsettled() };
+        let counted = if self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) { 0 } else { self.not_included(window, out) };
         window.remaining.saturating_sub(counted)
     }
 
-    fn unsettled(&self) -> u64 {
-        self.unsettled.values().sum()
+    /// The pulls that are not included in what the registry has stated of this window.
+    fn not_included(&self, window: &Window, out: Out) -> u64 {
+        out.open + self.unsettled.range(window.settled..).map(|(_, count)| count).sum::<u64>()
+    }
+
+    /// Forgets the permits without a known answer that count in no window any more.
+    fn forget_settled(&mut self) {
+        match self.windows.values().map(|window| window.settled).min() {
+            Some(settled) => self.unsettled = self.unsettled.split_off(&settled),
+            None => self.unsettled.clear(),
+        }
     }
 
     /// How long a node waits with `ahead` requests before it, by the quota's windows: those of its own source, if that is known.

@@ -49,15 +49,14 @@ impl Quota {
             }
             return self.none_stated();
         }
-        let explained = out.open + self.unsettled() + 1;
         for limit in limits {
+            let explained = self.windows.get(&window_key(limit)).map_or(0, |window| self.not_included(window, out)) + 1;
             self.learn_one(now, node, granted, limit, explained);
         }
-        if let Some(granted) = granted {
+        if granted.is_some() {
             self.count_in_others(node, limits);
             self.first_hand = true;
-            // The answer includes everything that ended before this pull began.
-            self.unsettled = self.unsettled.split_off(&granted);
+            self.forget_settled();
         }
     }
 
@@ -118,7 +117,7 @@ impl Quota {
     fn learn_one(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limit: &RegistryLimit, explained: u64) {
         let resets = now + stated_length(limit) + if granted.is_some() { WINDOW_MARGIN } else { Duration::ZERO };
         let length = if limit.window_ms == 0 { stated_length(limit) } else { Duration::from_millis(limit.window_ms).min(WINDOW_MAX) };
-        let reported = Window {
+        let mut reported = Window {
             limit: limit.limit,
             remaining: limit.remaining,
             reported_at: now,
@@ -126,6 +125,7 @@ impl Quota {
             resets,
             reporters: BTreeSet::from([node.clone()]),
             alone_for: LONE_REPORT_COUNTS_FOR,
+            settled: granted.unwrap_or_default(),
         };
         let key = window_key(limit);
         let Some(window) = self.windows.get_mut(&key) else {
@@ -139,6 +139,8 @@ impl Quota {
             }
             return;
         };
+        reported.settled = reported.settled.max(window.settled);
+        window.settled = reported.settled;
         if granted.is_some_and(|granted| granted > window.reported_at) && limit.remaining > window.remaining {
             // The registry stated more after it had stated less: the window is new, or one report is a lie.
             let reporters = std::mem::replace(window, reported).reporters;

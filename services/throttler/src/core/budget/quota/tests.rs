@@ -186,3 +186,40 @@ fn report_of_two_nodes_is_not_refuted_by_a_third() {
     quota.learn(at(18), &node("c"), Some(at(17)), &[], OUT);
     assert!(matches!(quota.allows(at(30), OUT), Allowance::No(Some(_))));
 }
+
+#[test]
+fn permits_that_ended_unanswered_count_in_each_window_until_the_registry_states_it() {
+    let minute = RegistryLimit { limit: 60, remaining: 50, window_ms: 60_000, ..RegistryLimit::default() };
+    // What a later pull states, when, and whether one more pull may be granted in the window in which two were left.
+    let table = [
+        (vec![left(2)], 31, true),
+        (vec![minute.clone()], 31, false),
+        (vec![minute.clone(), left(2)], 31, true),
+        // The minute is over.
+        (vec![], 90, false),
+    ];
+    for (stated, now, is_left) in table {
+        let mut quota = Quota::new(None);
+        quota.learn(at(10), &node("a"), Some(at(9)), &[minute.clone(), left(2)], OUT);
+        for _ in 0..2 {
+            quota.ended_unanswered(at(20));
+        }
+        assert!(matches!(quota.allows(at(30), OUT), Allowance::No(_)), "both may have been pulled");
+        if !stated.is_empty() {
+            quota.learn(at(now), &node("b"), Some(at(30)), &stated, OUT);
+        }
+        quota.expire(at(now));
+        assert_eq!(quota.allows(at(now), OUT) == Allowance::Yes, is_left, "{stated:?}");
+    }
+}
+
+#[test]
+fn answer_to_a_node_behind_one_address_settles_no_pulls_behind_another() {
+    let mut quota = Quota::new(None);
+    for (name, source, remaining) in [("a", "A", 50), ("b", "B", 1)] {
+        quota.learn(at(10), &node(name), Some(at(9)), &[left_to(source, remaining)], OUT);
+    }
+    quota.ended_unanswered(at(20));
+    quota.learn(at(31), &node("a"), Some(at(30)), &[left_to("A", 49)], OUT);
+    assert_eq!(quota.allows(at(31), OUT), Allowance::Except(BTreeSet::from([node("b")])));
+}
