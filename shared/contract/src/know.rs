@@ -229,9 +229,9 @@ pub struct StoredMember {
 pub struct StoredPause {
     /// The registry; none: all.
     pub registry: Option<String>,
-    /// How long it was to last when it was written, in milliseconds.
+    /// How long it was to last when it was written, in milliseconds; 0: an earlier pause has ended.
     pub for_ms: u64,
-    /// Who paused.
+    /// Who paused, or ended the pause.
     pub by: String,
 }
 

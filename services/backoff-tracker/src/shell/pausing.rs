@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
-use bus::{KeyValue, Snapshot};
+use bus::{KeyValue, KeyValueError, Snapshot};
 use contract::know::{StoredPause, encode_as, pause_key};
 use tokio::time::timeout;
 
 use super::sharing::UnstoredPause;
 use crate::actor::BackoffTracker;
-use crate::core::knowledge::{Input, PauseInForce};
+use crate::core::knowledge::{Input, LONGEST_PAUSE, PauseInForce};
 use crate::outbound::milliseconds;
 use crate::stored;
 
 /// How long storing a pause may take before its operator is answered that it was not stored.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Stores a pause, or deletes it if no time is left.
+/// Stores a pause, or its end if no time is left.
+///
+/// The end is stored as well, because a snapshot shows no deletion: a node that reads one must know that its own earlier pause, which it
+/// could not store, is over. No such pause lasts longer than the record of the end.
 ///
 /// # Errors
 /// The reason, as text.
@@ -25,13 +28,16 @@ pub(super) async fn store(pauses: Arc<dyn KeyValue>, version: u32, pause: Stored
     let key = pause_key(pause.registry.as_deref());
     let left = Duration::from_millis(pause.for_ms);
     let stored = async {
-        if left.is_zero() {
-            return pauses.delete(&key, None).await.map_err(|error| error.to_string());
-        }
         let value = encode_as(version, &pause).map_err(|error| error.to_string())?;
+        let kept = if left.is_zero() { LONGEST_PAUSE } else { left };
         // Whole seconds, not fewer than requested; each node counts the time itself.
-        let ttl = Duration::from_secs(left.as_secs() + 1);
-        pauses.put(&key, value.into(), Some(ttl)).await.map(|_| ()).map_err(|error| error.to_string())
+        let ttl = Duration::from_secs(kept.as_secs() + 1);
+        let stored = match pauses.put(&key, value.into(), Some(ttl)).await {
+            // Only a deletion has room.
+            Err(KeyValueError::Full { .. }) if left.is_zero() => pauses.delete(&key, None).await,
+            stored => stored.map(|_| ()),
+        };
+        stored.map_err(|error| error.to_string())
     };
     timeout(PAUSE_LIMIT, stored).await.unwrap_or_else(|_| Err("the bus does not answer".to_owned()))
 }

@@ -11,4 +11,5 @@ mod learning;
 mod off;
 mod operators;
 mod storm;
+mod unstored_pauses;
 mod waited;

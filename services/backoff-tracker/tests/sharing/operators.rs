@@ -16,7 +16,7 @@ use super::forged;
 
 const IMAGE: &str = "r.example/a:1";
 
-fn pause(registry: Option<&str>, for_ms: u64) -> PauseSharing {
+pub(crate) fn pause(registry: Option<&str>, for_ms: u64) -> PauseSharing {
     PauseSharing { registry: registry.map(str::to_owned), for_ms, by: "ops@desk".to_owned() }
 }
 
@@ -89,34 +89,6 @@ async fn a_pause_that_the_bus_lost_continues_and_is_stored_again() {
     pass(5).await;
     for node in fleet.nodes.iter().chain([&late]) {
         node.held(IMAGE).await;
-    }
-}
-
-/// The bus is full: it takes the end of a pause, and no pause.
-#[actix::test]
-async fn an_unstored_pause_is_ended_by_a_later_command_to_another_node_and_not_by_the_expiry_of_an_earlier_one() {
-    tokio::time::pause();
-    for is_ended in [true, false] {
-        let fleet = Nodes::start(2).await;
-        fleet.nodes[0].put(pause(None, 2_000)).await;
-        pass(5).await;
-        fleet.bus.set_full(true);
-        assert!(fleet.nodes[0].put(pause(None, 600_000)).await.only_here.is_some());
-        // The earlier pause expires.
-        pass(5_000).await;
-        assert_eq!(fleet.nodes[0].put(ListBackoffs::default()).await.pauses.len(), 1);
-        if is_ended {
-            fleet.nodes[1].put(pause(None, 0)).await;
-            pass(5).await;
-        }
-        fleet.bus.set_full(false);
-        pass(31_000).await;
-        fleet.see(2).await;
-        pass(5).await;
-        for node in &fleet.nodes {
-            let pauses = node.put(ListBackoffs::default()).await.pauses;
-            assert_eq!(pauses.len(), usize::from(!is_ended), "{pauses:?}");
-        }
     }
 }
 
