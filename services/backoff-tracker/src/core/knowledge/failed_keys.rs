@@ -66,6 +66,8 @@ pub(super) struct FailedKeys {
     keys: BTreeMap<LocalKey, FailedKey>,
     /// The keys whose current failure is about a back-off key.
     by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
+    /// Ordered by the time of the last failure.
+    by_age: BTreeSet<(Duration, LocalKey)>,
     /// When records that no longer count were last looked for.
     collected: Duration,
     /// Refusals, failures and forgotten keys since start.
@@ -74,8 +76,8 @@ pub(super) struct FailedKeys {
 
 impl FailedKeys {
     pub(super) fn new(policy: BackoffPolicy) -> Self {
-        let (keys, by_backoff_key) = (BTreeMap::new(), BTreeMap::new());
-        Self { policy, keys, by_backoff_key, collected: Duration::ZERO, counts: BackoffCounts::default() }
+        let (keys, by_backoff_key, by_age) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { policy, keys, by_backoff_key, by_age, collected: Duration::ZERO, counts: BackoffCounts::default() }
     }
 
     pub(super) fn get(&self, key: &LocalKey) -> Option<&FailedKey> {
@@ -156,6 +158,7 @@ impl FailedKeys {
             self.by_backoff_key.entry(backoff_key.id()).or_default().insert(key.clone());
         }
         let began = cleared.map_or(now, |cleared| cleared.began);
+        self.by_age.insert((now, key.clone()));
         self.keys
             .insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, paused_until, by_chance });
         self.make_room(now);
@@ -181,7 +184,9 @@ impl FailedKeys {
     /// The key has succeeded, or its failures are cleared.
     pub(super) fn clear(&mut self, key: &LocalKey) -> Option<FailedKey> {
         self.outdate(key);
-        self.keys.remove(key)
+        let failed = self.keys.remove(key)?;
+        self.by_age.remove(&(failed.failure.at, key.clone()));
+        Some(failed)
     }
 
     /// Clears the keys that failed up to `date` and that `is_cleared` chooses; returns them.
@@ -212,11 +217,15 @@ impl FailedKeys {
             return;
         }
         self.collect_garbage(now);
-        while self.keys.len() > MAX_KEYS {
-            let oldest = self.keys.iter().min_by_key(|(_, failed)| failed.failure.at);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+        while self.keys.len() > MAX_KEYS
+            && let Some((_, oldest)) = self.by_age.first().cloned()
+        {
             self.counts.evicted_total += u64::from(self.clear(&oldest).is_some());
         }
+    }
+
+    pub(super) fn assert_invariants(&self) {
+        debug_assert_eq!(self.by_age.len(), self.keys.len(), "each key is found by time");
     }
 }
 
@@ -378,6 +387,7 @@ mod tests {
             fail(&mut keys, MAX_KEYS, one_more + 1);
             assert_eq!((failures(&keys, MAX_KEYS), keys.counts.evicted_total), (2, evicted));
             assert!(keys.keys.len() <= MAX_KEYS);
+            keys.assert_invariants();
         }
     }
 }
