@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, MessageResult, SpawnHandle};
-use actors::{Ask, MAILBOX_CAPACITY, PanicGuard, Sender};
+use actors::{Ask, EventSender, MAILBOX_CAPACITY, PanicGuard, Sender};
 use clock::{Clock, Random};
 use contract::NodeName;
 use contract::messages::backoff_tracker::{
@@ -15,7 +15,7 @@ use metrics::Instruments;
 use crate::core::BackoffPolicy;
 use crate::core::knowledge::{Input, Knowledge, PlantedBug, Reply};
 use crate::dating::Dating;
-use crate::shell::{Recording, Requests, SharedBus, Sharing};
+use crate::shell::{Requests, SharedBus, Sharing};
 use crate::stored::ReadsReports;
 
 /// The actor that answers whether a pull may be attempted.
@@ -28,7 +28,8 @@ pub struct BackoffTracker {
     pub(crate) sharing: Option<Sharing>,
     pub(crate) requests: Requests,
     pub(crate) alarm: Option<(SpawnHandle, Duration)>,
-    pub(crate) recording: Option<Recording>,
+    /// Where events are sent.
+    pub(crate) events: Option<EventSender>,
     pub(crate) instruments: Instruments,
     _panic_guard: PanicGuard,
 }
@@ -88,7 +89,7 @@ impl BackoffTracker {
             sharing: None,
             requests: Requests::default(),
             alarm: None,
-            recording: None,
+            events: None,
             instruments: Instruments::default(),
             _panic_guard: panic_guard,
         }
@@ -97,7 +98,7 @@ impl BackoffTracker {
     /// Records what operators do as events of this node. Call it before the actor is started.
     #[must_use]
     pub fn recording(mut self, node: NodeName, record: Sender<RecordEvent>) -> Self {
-        self.recording = Some(Recording::new(node, record));
+        self.events = Some(EventSender::new(node, record));
         self
     }
 

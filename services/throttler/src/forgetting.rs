@@ -33,7 +33,7 @@ mod tests {
     use std::time::Duration;
 
     use actix::Actor;
-    use actors::{Delivery, PanicGuard, Sender, Wiring};
+    use actors::{Delivery, EventSender, PanicGuard, Sender, Wiring};
     use bus::memory::MemoryBus;
     use clock::{Clock, Random};
     use contract::messages::event_recorder::{EventRecorded, RecordEvent};
@@ -69,8 +69,7 @@ mod tests {
             let bus = Arc::new(MemoryBus::new(clock.clone()));
             let wiring = Wiring { bus, fleet: Fleet::default(), node: node.clone(), delivery: Delivery::Local };
             let recording = Recording {
-                node,
-                record: Sender::local(wiring, recorder.recipient()),
+                events: EventSender::new(node, Sender::local(wiring, recorder.recipient())),
                 registry_of: |_| "r.example".to_owned(),
                 in_words: |_| "registry r.example".to_owned(),
             };

@@ -1,26 +1,16 @@
 //! Records events about budgets: changes of a budget's rate, by the node that leads it, and quotas that an operator has cleared.
 
-use std::time::Duration;
-
 use actix::{AsyncContext as _, Context, WrapFuture as _};
-use actors::Sender;
-use clock::Random;
-use contract::messages::event_recorder::RecordEvent;
-use contract::{Envelope, EventDetails, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext, bounded_name};
-use futures::FutureExt as _;
+use actors::EventSender;
+use contract::{EventDetails, EventReason, PullEvent, TraceContext, bounded_name};
 
 use crate::actor::Throttler;
 use crate::core::budget::{Rate, RateCause};
 
-/// How long the recorder may take before an event is given up.
-const RECORD_LIMIT: Duration = Duration::from_secs(5);
-
-/// Where events are sent, which node they are of, and how a budget is named.
+/// Where events are sent, and how a budget is named.
 pub struct Recording {
-    /// The node.
-    pub node: NodeName,
-    /// Its recorder.
-    pub record: Sender<RecordEvent>,
+    /// Sends the node's events.
+    pub events: EventSender,
     /// The registry of an owner's budget.
     pub registry_of: fn(&str) -> String,
     /// The name of an owner's budget for people.
@@ -30,44 +20,38 @@ pub struct Recording {
 impl Throttler {
     /// Records that a budget that this node leads lets more or fewer pulls begin.
     pub(crate) fn record_rate(&mut self, owner: &str, rate: Rate, before: Rate, context: &mut Context<Self>) {
-        self.record(None, context, |recording, event| {
-            let (reason, message) = in_words(&(recording.in_words)(owner), rate, before);
-            let cause = if reason == EventReason::RateLowered { rate.cause } else { before.cause };
-            let details = EventDetails {
-                cause: Some(cause.as_str().to_owned()),
-                per_1000_s: rate.per_1000_s,
-                per_1000_s_before: before.per_1000_s,
-                ..EventDetails::default()
-            };
-            PullEvent { reason, message, registry: Some((recording.registry_of)(owner)), details: Some(details), ..event }
-        });
+        let Some(Recording { registry_of, in_words: name_of, .. }) = self.recording else { return };
+        let (reason, message) = in_words(&name_of(owner), rate, before);
+        let cause = if reason == EventReason::RateLowered { rate.cause } else { before.cause };
+        let details = EventDetails {
+            cause: Some(cause.as_str().to_owned()),
+            per_1000_s: rate.per_1000_s,
+            per_1000_s_before: before.per_1000_s,
+            ..EventDetails::default()
+        };
+        let (registry, details) = (Some(registry_of(owner)), Some(details));
+        self.record(None, reason, context, |event| PullEvent { message, registry, details, ..event });
     }
 
     /// Records that an operator has made nodes forget the quota of a budget.
     pub(crate) fn record_cleared_quota(&mut self, owner: &str, by: &str, trace: TraceContext, context: &mut Context<Self>) {
-        self.record(Some(trace), context, |recording, event| {
-            let message = format!("{} cleared the quota of {}", bounded_name(by), bounded_name(&(recording.in_words)(owner)));
-            let registry = Some(bounded_name(&(recording.registry_of)(owner)).to_owned());
-            PullEvent { reason: EventReason::BackoffCleared, message, registry, ..event }
-        });
+        let Some(Recording { registry_of, in_words: name_of, .. }) = self.recording else { return };
+        let message = format!("{} cleared the quota of {}", bounded_name(by), bounded_name(&name_of(owner)));
+        let registry = Some(bounded_name(&registry_of(owner)).to_owned());
+        self.record(Some(trace), EventReason::BackoffCleared, context, |event| PullEvent { message, registry, ..event });
     }
 
     /// Records an event within a span; without a span, in a trace of its own.
-    fn record(&mut self, within: Option<TraceContext>, context: &mut Context<Self>, fill: impl FnOnce(&Recording, PullEvent) -> PullEvent) {
-        let Some(recording) = &self.recording else { return };
-        let mut random = Random::from_system();
-        let within = within.unwrap_or_else(|| TraceContext::fresh(&mut random));
-        let meta = Meta::within(within, &mut random);
-        let (id, time_ms) = (MessageId::random(&mut random), self.clock.now().wall_ms());
-        let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::RateLowered, String::new(), meta.trace);
-        let event = fill(recording, blank);
-        // No command is answered after its event.
-        let body = RecordEvent { event, may_wait: true };
-        let recorded = recording.record.call(Envelope { meta, body }, RECORD_LIMIT).map(|recorded| {
-            if let Err(error) = recorded {
-                tracing::warn!(%error, "an event was not recorded");
-            }
-        });
+    fn record(
+        &mut self,
+        within: Option<TraceContext>,
+        reason: EventReason,
+        context: &mut Context<Self>,
+        fill: impl FnOnce(PullEvent) -> PullEvent,
+    ) {
+        let time_ms = self.clock.now().wall_ms();
+        let Some(recording) = &mut self.recording else { return };
+        let recorded = recording.events.record(within, time_ms, reason, fill);
         context.spawn(recorded.into_actor(self));
     }
 }

@@ -16,6 +16,5 @@ mod sharing;
 
 pub use entries::{CountEntries, OpenEntries};
 pub use link::SharedBus;
-pub(crate) use recording::Recording;
 pub(crate) use requests::Requests;
 pub(crate) use sharing::Sharing;

@@ -23,7 +23,7 @@ impl BackoffTracker {
         let holds_all = is_whole_registry(news.backoff_key.in_view());
         for reason in [Some(reason), of_registry.filter(|_| holds_all)].into_iter().flatten() {
             let within = news.trace.filter(TraceContext::has_span);
-            self.record_event(within, context, |event| event_of(now, reason, news, event));
+            self.record_event(within, reason, context, |event| event_of(now, reason, news, event));
         }
     }
 }

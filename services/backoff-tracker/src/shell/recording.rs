@@ -3,35 +3,16 @@
 use std::time::Duration;
 
 use actix::{AsyncContext as _, Context, WrapFuture as _};
-use actors::Sender;
-use clock::Random;
 use contract::messages::backoff_tracker::BackoffCleared;
-use contract::messages::event_recorder::RecordEvent;
-use contract::{Envelope, EventReason, MessageId, Meta, NodeName, PullEvent, TraceContext, bounded_name};
-use futures::FutureExt as _;
+use contract::{EventReason, PullEvent, TraceContext, bounded_name};
 use image::Reference;
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::BackoffKeyId;
 
-/// How long the recorder may take before an event is given up.
-const RECORD_LIMIT: Duration = Duration::from_secs(5);
 /// The most cleared failures that an event names.
 const CLEARED_NAMED: usize = 10;
-
-/// Where events go, and the node that they belong to.
-pub(crate) struct Recording {
-    node: NodeName,
-    record: Sender<RecordEvent>,
-    random: Random,
-}
-
-impl Recording {
-    pub(crate) fn new(node: NodeName, record: Sender<RecordEvent>) -> Self {
-        Self { node, record, random: Random::from_system() }
-    }
-}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OperatorAction {
@@ -79,33 +60,20 @@ impl BackoffTracker {
     /// Records an operator's action once, on the node that received the command.
     pub(crate) fn record(&mut self, action: OperatorAction, trace: TraceContext, context: &mut Context<Self>) {
         let OperatorAction { reason, message, image, registry } = action;
-        let within = Some(trace);
-        self.record_event(within, context, |event| PullEvent { reason, message, image, registry, ..event });
+        self.record_event(Some(trace), reason, context, |event| PullEvent { message, image, registry, ..event });
     }
 
     /// Records an event within a span; without a span, in a trace of its own.
     pub(crate) fn record_event(
         &mut self,
         within: Option<TraceContext>,
+        reason: EventReason,
         context: &mut Context<Self>,
         fill: impl FnOnce(PullEvent) -> PullEvent,
     ) {
         let time_ms = self.clock.now().wall_ms();
-        let Some(recording) = &mut self.recording else { return };
-        let meta = match within {
-            Some(trace) => Meta::within(trace, &mut recording.random),
-            None => Meta::within(TraceContext::root(&mut recording.random), &mut recording.random),
-        };
-        let id = MessageId::random(&mut recording.random);
-        let blank = PullEvent::new(id, time_ms, recording.node.clone(), EventReason::BackoffCleared, String::new(), meta.trace);
-        let event = fill(blank);
-        // No command is answered after its event.
-        let body = RecordEvent { event, may_wait: true };
-        let recorded = recording.record.call(Envelope { meta, body }, RECORD_LIMIT).map(|recorded| {
-            if let Err(error) = recorded {
-                tracing::warn!(%error, "an event was not recorded");
-            }
-        });
+        let Some(events) = &mut self.events else { return };
+        let recorded = events.record(within, time_ms, reason, fill);
         context.spawn(recorded.into_actor(self));
     }
 }

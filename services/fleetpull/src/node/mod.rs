@@ -21,7 +21,7 @@ pub use sharing::Sharing;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr};
-use actors::{Delivery, PanicGuard, Sender, Served, Wiring};
+use actors::{Delivery, EventSender, PanicGuard, Sender, Served, Wiring};
 use backoff_tracker::BackoffTracker;
 use backoff_tracker::core::BackoffPolicy;
 use bus::{BusError, BusHealth, BusRef};
@@ -181,8 +181,7 @@ impl Node {
             None => Throttler::new(policies.throttle, clock.clone(), panic_guard("throttler")),
         };
         let recording = throttler::Recording {
-            node: name.clone(),
-            record: record.clone(),
+            events: EventSender::new(name.clone(), record.clone()),
             registry_of: contract::registry_of_budget,
             in_words: contract::budget_in_words,
         };
