@@ -179,7 +179,7 @@ fn a_node_that_repeats_a_first_failure_delays_a_later_request_for_seconds_too() 
 }
 
 #[test]
-fn a_node_that_fails_where_others_succeed_publishes_no_failure_and_uses_the_local_rule() {
+fn a_node_that_fails_where_others_succeed_publishes_no_failure_and_uses_its_own_rule() {
     let mut node = Node::of(1_000);
     node.receive("n2", endpoint(), Finding::Succeeded);
     node.ask();

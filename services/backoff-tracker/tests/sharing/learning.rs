@@ -302,7 +302,7 @@ async fn a_node_that_starts_later_knows_earlier_failures_and_their_times() {
 }
 
 #[actix::test]
-async fn local_rule_delays_a_flight_only_while_it_delays_all_callers() {
+async fn own_rule_delays_a_flight_only_while_it_delays_all_callers() {
     tokio::time::pause();
     let fleet = Nodes::start(2).await;
     let node = &fleet.nodes[0];

@@ -39,14 +39,14 @@ impl Knowledge {
         }
         if exempt || without_bus.is_some() {
             let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::default() };
-            return self.by_local_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
+            return self.by_own_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
         }
         let binding = self.binding(now, request.asked_at, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.target_keys.ids);
             return request.refuse(refusal_by(now, entry));
         }
-        if let Some(decision) = self.by_local_rule(now, request, &binding) {
+        if let Some(decision) = self.by_own_rule(now, request, &binding) {
             return decision;
         }
         let quiet = self.quiet(now, request);

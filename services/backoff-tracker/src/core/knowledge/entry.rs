@@ -100,7 +100,7 @@ pub(super) struct Successes {
 /// Which nodes an entry refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// Its reporters, by their own local rule. Not enough nodes have reported it.
+    /// Its reporters, by their own rule. Not enough nodes have reported it.
     Reporters,
     /// All nodes, until the next attempt.
     Everybody,

@@ -26,12 +26,12 @@ pub enum Input {
     Request {
         /// Its id, which the caller never uses twice.
         request: RequestId,
-        /// The key for the local rule.
+        /// The key for the own rule.
         key: LocalKey,
         /// The image.
         target: Target,
     },
-    /// The keys of all callers of the flight. The local rule refuses the request only while it refuses all of them.
+    /// The keys of all callers of the flight. The own rule refuses the request only while it refuses all of them.
     LocalKeys {
         /// The request.
         request: RequestId,

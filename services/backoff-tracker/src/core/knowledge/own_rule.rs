@@ -26,7 +26,7 @@ impl Knowledge {
     }
 
     /// Kubelet's rule for failures that only this node knows; none if it allows an attempt.
-    pub(super) fn by_local_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
+    pub(super) fn by_own_rule(&self, now: Duration, request: &mut Request, binding: &[Entry]) -> Option<Decision> {
         if self.has(PlantedBug::OwnRuleIgnored) {
             return None;
         }

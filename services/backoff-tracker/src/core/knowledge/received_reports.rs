@@ -30,7 +30,7 @@ impl Knowledge {
         self.touch(backoff_key);
     }
 
-    /// Ends the local rule's delay of pulls that failed by this key, because another node has succeeded on it.
+    /// Ends the own rule's delay of pulls that failed by this key, because another node has succeeded on it.
     pub(super) fn lift_own_delays(&mut self, now: Duration, backoff_key: BackoffKeyId) {
         let released = self.released_by(now, backoff_key, now);
         self.release(released);

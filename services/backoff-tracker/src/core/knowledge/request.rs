@@ -34,7 +34,7 @@ pub(super) struct Request {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// Not looked at yet, or refused by the local rule.
+    /// Not looked at yet, or refused by the own rule.
     Fresh,
     /// Refused by an entry, or waiting for another node's report.
     Delayed,
