@@ -4,6 +4,8 @@
 //! image's path (`/foo` matches `/foobar`, as in kubelet). Longer entries come first because entries are searched in reverse alphabetical
 //! order. Images of the default registry fall back to `index.docker.io`.
 
+use image::Digest;
+
 /// The normalised key of entries for the default registry.
 pub(super) const DEFAULT_REGISTRY_KEY: &str = "index.docker.io";
 /// The domain of all hosts of Docker Hub that get logins.
@@ -24,9 +26,15 @@ pub(super) fn normalise(entry: &str) -> Option<String> {
     Some(if path == "/" { host.to_owned() } else { format!("{host}{path}") })
 }
 
-/// An entry without a login in it, for texts.
+/// An entry without a login in it, for texts. A password with a slash is removed as well, so the login ends at the last `@` of the whole
+/// entry and not of its host, unless a digest follows.
 pub(crate) fn without_login(entry: &str) -> &str {
-    entry.rsplit_once('@').map_or(entry, |(_, place)| place)
+    let login_ends = match entry.rsplit_once('@') {
+        Some((before, digest)) if Digest::parse(digest).is_ok() => before.rfind('@'),
+        Some((login, _)) => Some(login.len()),
+        None => None,
+    };
+    login_ends.map_or(entry, |at| &entry[at + 1..])
 }
 
 /// Whether the entry with this key matches `repository` (registry and path, no tag).
@@ -107,6 +115,22 @@ mod tests {
             ("two words", None),
         ] {
             assert_eq!(normalise(entry).as_deref(), key, "{entry}");
+        }
+    }
+
+    #[test]
+    fn text_of_an_entry_has_its_digest_and_no_login() {
+        let with_digest = format!("registry.example/x@sha256:{}", "0a".repeat(32));
+        let with_both = format!("https://user:word@{with_digest}");
+        for (entry, text) in [
+            ("registry.example/x", "registry.example/x"),
+            ("https://user:word@registry.example/x", "registry.example/x"),
+            ("user:wo@rd@registry.example", "registry.example"),
+            ("https://user:wo/rd@registry.example", "registry.example"),
+            (with_digest.as_str(), with_digest.as_str()),
+            (with_both.as_str(), with_digest.as_str()),
+        ] {
+            assert_eq!(without_login(entry), text);
         }
     }
 
