@@ -16,13 +16,18 @@ use crate::output;
 pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputFormat) -> Result<bool> {
     let nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
     let command = ForgetQuota { owner: owner.to_owned(), by: by(), is_recorded: false };
-    // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice.
-    let first = client.ask_each(&nodes, &command).await;
-    let again = client.ask_each(&nodes, &command).await;
-    let did_know = first.into_iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true })));
-    let knew: Vec<NodeName> = did_know.map(|(node, _)| node).collect();
-    // One node that knew the quota records the event, for all.
-    let recorder = knew.get(..1).unwrap_or_default();
+    let (mut knew, mut silent) = (Vec::new(), Vec::new());
+    for (node, answer) in client.ask_each(&nodes, &command).await {
+        match answer {
+            Ok(QuotaForgotten { was_known: true }) => knew.push(node),
+            Ok(_) => {}
+            Err(_) => silent.push(node),
+        }
+    }
+    // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice. One of these
+    // nodes records the event, for all.
+    let (recorder, others) = knew.split_at(knew.len().min(1));
+    let again = client.ask_each(&[others, silent.as_slice()].concat(), &command).await;
     let recorded = client.ask_each(recorder, &ForgetQuota { is_recorded: true, ..command }).await;
     let knew = knew.len();
     match format {
@@ -64,8 +69,8 @@ mod tests {
     struct Agent {
         description: NodeDescription,
         knows: bool,
-        /// The nodes that were asked to record the event.
-        recorders: Rc<RefCell<Vec<NodeName>>>,
+        /// For each request to any agent, whether the agent is to record the event.
+        requests: Rc<RefCell<Vec<bool>>>,
     }
 
     impl Actor for Agent {
@@ -84,9 +89,7 @@ mod tests {
         type Result = MessageResult<Ask<ForgetQuota>>;
 
         fn handle(&mut self, Ask(forget): Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
-            if forget.body.is_recorded {
-                self.recorders.borrow_mut().push(self.description.node.clone());
-            }
+            self.requests.borrow_mut().push(forget.body.is_recorded);
             MessageResult(Ok(QuotaForgotten { was_known: std::mem::take(&mut self.knows) }))
         }
     }
@@ -97,11 +100,12 @@ mod tests {
             for (knows, answering, expected) in [([true, false], 2, true), ([false, false], 2, false), ([true, true], 1, false)] {
                 let clock = Clock::host();
                 let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
-                let (mut served, mut served_to_all, recorders) = (Vec::new(), Vec::new(), Rc::default());
+                let (mut served, mut served_to_all, requests) = (Vec::new(), Vec::new(), Rc::default());
+                let knew = knows[..answering].iter().filter(|knows| **knows).count();
                 for (number, knows) in knows.into_iter().enumerate() {
                     let description = description(number);
                     let wiring = client.wiring(&description.node);
-                    let agent = Agent { description, knows, recorders: Rc::clone(&recorders) }.start();
+                    let agent = Agent { description, knows, requests: Rc::clone(&requests) }.start();
                     served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
                     if number < answering {
                         served.push(actors::serve::<ForgetQuota>(&wiring, agent.recipient()).await.expect("open"));
@@ -109,8 +113,10 @@ mod tests {
                 }
                 let is_forgotten = forget(&client, "default|r.example||||e", OutputFormat::Text).await;
                 assert_eq!(is_forgotten.ok(), Some(expected), "{knows:?}, {answering} answer");
-                let recorded = recorders.borrow().len();
-                assert_eq!(recorded, usize::from(knows != [false, false]), "one node records the event if any knew the quota");
+                let requests = requests.borrow();
+                assert_eq!(requests.len(), answering + knew, "only nodes that knew it are asked twice");
+                let recorded = requests.iter().filter(|is_recorded| **is_recorded).count();
+                assert_eq!(recorded, knew.min(1), "one node records the event if any knew the quota");
             }
         });
     }
