@@ -9,7 +9,7 @@ use clock::Random;
 use contract::know::{POLICY, SharedBucket, decode};
 use contract::policy::{FleetPolicy, POLICY_KEY, StoredPolicy};
 use contract::subject::Fleet;
-use futures::stream::unfold;
+use futures::stream::{select_all, unfold};
 use futures::{Stream, StreamExt as _};
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -176,10 +176,12 @@ impl PolicyFollower {
 
     /// Each later policy. The stream ends when the bus is drained.
     pub fn changes(self) -> impl Stream<Item = Followed> + Send {
-        unfold(self, |mut follower| async move {
+        let changes = unfold(self, |mut follower| async move {
             let followed = follower.next().await?;
             Some((followed, follower))
-        })
+        });
+        // An actor polls its streams with each message that it handles. In a selection, a stream is polled only if one of its parts is ready.
+        select_all([changes.boxed()])
     }
 
     /// Reads the bucket; returns the policy if it is new.
