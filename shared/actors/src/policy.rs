@@ -48,8 +48,8 @@ pub struct PolicyFollower {
     bucket: Option<Arc<dyn KeyValue>>,
     news: Option<Subscription>,
     health: HealthChanges,
-    /// Whether the bus has reported its health once; the first report is no change.
-    greeted: bool,
+    /// The health that the bus reported last. The first report is no change.
+    reported: Option<BusHealth>,
     /// The timer of the next read.
     look_in: Pin<Box<Sleep>>,
     /// Whether that read is because the bus came back.
@@ -155,7 +155,7 @@ impl PolicyFollower {
         let health = bus.health_changes();
         let known = Known::default();
         let look_in = Box::pin(sleep(Duration::ZERO));
-        Self { bus, fleet, random, bucket: None, news: None, health, greeted: false, look_in, looks_soon: false, known }
+        Self { bus, fleet, random, bucket: None, news: None, health, reported: None, look_in, looks_soon: false, known }
     }
 
     /// Logs nothing about the policy, because another service of the node follows it too and logs.
@@ -276,13 +276,16 @@ impl PolicyFollower {
                     }
                 }
                 health = self.health.next() => {
-                    let (is_connected, greeted) = (health? == BusHealth::Connected, std::mem::replace(&mut self.greeted, true));
+                    let health = health?;
+                    let is_back = self.reported.is_some() && !is_away(&health);
+                    self.reported = Some(health);
                     // Only once, so that a flapping bus does not postpone the read for ever.
-                    if is_connected && greeted && !std::mem::replace(&mut self.looks_soon, true) {
+                    if is_back && !std::mem::replace(&mut self.looks_soon, true) {
                         self.look_in = Box::pin(sleep(LOOK_SPREAD.mul_f64(self.random.fraction())));
                     }
                 }
-                () = self.look_in.as_mut() => {
+                // A bus that is away answers nothing, and its return plans a read.
+                () = self.look_in.as_mut(), if !self.reported.as_ref().is_some_and(is_away) => {
                     if let Some(followed) = self.look_within(ANSWER_WITHIN).await {
                         return Some(followed);
                     }
@@ -290,6 +293,10 @@ impl PolicyFollower {
             }
         }
     }
+}
+
+fn is_away(health: &BusHealth) -> bool {
+    matches!(health, BusHealth::Disconnected { .. })
 }
 
 #[cfg(test)]

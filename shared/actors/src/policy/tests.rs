@@ -95,6 +95,22 @@ async fn invalid_policy_is_ignored_and_the_previous_one_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bucket_is_not_read_while_the_bus_is_away_and_soon_after_its_return() {
+    let hub = hub();
+    let bucket = hub.bucket(&spec()).await.expect("a bucket");
+    let mut follower = follower(&hub);
+    assert!(follower.first().await.is_some(), "there is none");
+    follower.news = Some(futures::stream::pending().boxed());
+    let (reports, health) = tokio::sync::mpsc::unbounded_channel();
+    follower.health = futures::stream::unfold(health, |mut health| async move { Some((health.recv().await?, health)) }).boxed();
+    reports.send(BusHealth::Disconnected { reason: "gone".to_owned() }).expect("it follows");
+    bucket.put(POLICY_KEY, stored(5.0).into(), None).await.expect("it is stored");
+    assert_eq!(next(&mut follower, 600).await, None, "the bus is away");
+    reports.send(BusHealth::Degraded { reason: "starting".to_owned(), transient: true }).expect("it follows");
+    assert_eq!(next(&mut follower, 11).await, Some((Some(5.0), 1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn missed_change_is_found_and_a_lost_bucket_keeps_the_policy() {
     let hub = hub();
     let bucket = hub.bucket(&spec()).await.expect("a bucket");

@@ -223,7 +223,10 @@ fn pulls_of_six_images_that_fail_four_of_five_times_are_served_within_three_minu
     for seed in 1..=5 {
         let story = world::run(brownout::plan(seed, 20), Planted::default());
         let (too_soon, seen) = (floor::too_soon(&story), brownout::seen(&story));
-        eprintln!("seed {seed}: {} failing attempts, first pull after {:?}, all {} after {:?}", seen.failing, seen.first, seen.pulls, seen.last);
+        eprintln!(
+            "seed {seed}: {} failing attempts, first pull after {:?}, all {} after {:?}",
+            seen.failing, seen.first, seen.pulls, seen.last
+        );
         if seen.last.is_none_or(|last| last > Duration::from_secs(180)) || !too_soon.is_empty() {
             broken.push(format!("seed {seed}: all served after {:?}, too soon {too_soon:?}", seen.last));
         }
