@@ -186,6 +186,38 @@ fn noted_event_is_stored_with_the_next_one_or_after_50_ms() {
     assert_eq!(written(&recorder.step(due, Input::Tick)), Some(vec![3]));
 }
 
+/// The event was published after the write had failed, and the stream has stored it.
+#[test]
+fn failed_write_sets_no_timer_any_more_once_the_stream_has_the_event() {
+    let mark = StreamMark { created: "today".to_owned(), sequence: 0 };
+    let (now, mut random) = (Now::default(), Random::seeded(9));
+    let mut recorder = recorder_of(Recovered { mark: mark.clone(), ..Recovered::default() });
+    recorder.step(now, Input::Record { token: Token(1), event: event(&mut random, EventReason::Pulled) });
+    recorder.step(now, Input::Written(Err("disk full".to_owned())));
+    recorder.step(now, Input::Opened(Ok(mark)));
+    recorder.step(now, Input::Read(Ok(StreamRead { numbers: vec![1], next: None })));
+    assert!(recorder.next_due().is_some(), "the write would be repeated");
+    recorder.step(now.after(Duration::from_secs(2)), Input::Tick);
+    assert_eq!(recorder.next_due(), None);
+}
+
+#[test]
+fn failed_deletion_is_repeated_after_1_s() {
+    let slot = Slot { number: 1, bytes: 600, time_ms: 1, is_refusal: false };
+    let (now, mark) = (Now::default(), StreamMark { created: "today".to_owned(), sequence: 0 });
+    let mut recorder = recorder_of(Recovered { next_number: 2, slots: vec![slot], mark: mark.clone(), ..Recovered::default() });
+    recorder.step(now, Input::Tick);
+    recorder.step(now, Input::Opened(Ok(mark)));
+    recorder.step(now, Input::Read(Ok(StreamRead { numbers: vec![1], next: None })));
+    let is_written = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Write(batch) if batch.remove == [1]));
+    let mut deleted = Vec::new();
+    for seconds in 1..4 {
+        deleted.push(is_written(&recorder.step(now.after(Duration::from_secs(seconds)), Input::Tick)));
+        recorder.step(now.after(Duration::from_secs(seconds)), Input::Written(Err("disk full".to_owned())));
+    }
+    assert_eq!(deleted, [true; 3]);
+}
+
 #[test]
 fn event_that_the_store_cannot_read_is_dropped_and_deleted_there() {
     let slot = |number| Slot { number, bytes: 600, time_ms: 1, is_refusal: false };
@@ -237,7 +269,8 @@ fn node_without_a_stream_records_how_many_events_a_full_disk_has_lost() {
     recorder.step(now, Input::Written(Err("disk full".to_owned())));
     let now = now.after(Duration::from_secs(1));
     recorder.step(now, Input::Tick);
-    let effects = recorder.step(now, Input::Written(Ok(())));
+    recorder.step(now, Input::Written(Ok(())));
+    let effects = recorder.step(now.after(Duration::from_millis(50)), Input::Tick);
     let written = effects.iter().filter_map(|effect| if let Effect::Write(batch) = effect { Some(&batch.put) } else { None }).flatten();
     let reports: Vec<&str> = written.map(|event| event.message.as_str()).collect();
     assert!(reports.len() == 1 && reports[0].starts_with("76 events of this node were dropped"), "{reports:?}");

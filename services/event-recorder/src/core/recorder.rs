@@ -120,14 +120,12 @@ pub struct Recorder {
     /// The next write, and the tokens to answer after it.
     batch: Batch,
     waiting: Vec<Token>,
-    /// The next write has an event that was not only noted.
-    is_urgent: bool,
     /// The write under way: when it began, its batch, and the tokens to answer after it.
     writing: Option<(Duration, Batch, Vec<Token>)>,
     write_again_at: Option<Duration>,
     /// Why the last write failed. None if it succeeded.
     store_problem: Option<String>,
-    /// When deletions and noted events are written, if nothing else is written before.
+    /// When the next batch is written, if nobody waits for it.
     write_at: Option<Duration>,
     /// Events in memory that wait to be offered, by number.
     queue: BTreeMap<u64, Arc<PullEvent>>,
@@ -163,7 +161,6 @@ impl Recorder {
             outbox: Outbox::of(slots),
             batch: Batch::default(),
             waiting: Vec::new(),
-            is_urgent: false,
             writing: None,
             write_again_at: None,
             store_problem: None,
@@ -186,6 +183,8 @@ impl Recorder {
         if let Some(lost) = lost {
             recorder.record_lost(now, lost);
         }
+        // At once: the next start does not find again what was lost.
+        recorder.write_at = (!recorder.batch.is_empty()).then_some(now.monotonic);
         recorder
     }
 
@@ -194,7 +193,9 @@ impl Recorder {
         let mut effects = Vec::new();
         match input {
             Input::Record { token, event } => self.record(now, token, *event, &mut effects),
-            Input::Note { event } => self.note(now, *event),
+            Input::Note { event } => {
+                self.take(now, *event);
+            }
             Input::Flush { token } => {
                 // The agent may end before the stream takes an event.
                 self.report_dropped(now);
@@ -211,7 +212,7 @@ impl Recorder {
         self.write(now, &mut effects);
         self.deliver(now, &mut effects);
         self.answer_flushes(&mut effects);
-        self.assert_invariants();
+        self.assert_invariants(now);
         effects
     }
 
@@ -261,7 +262,6 @@ impl Recorder {
             }
         }
         self.batch.put.push(event);
-        self.is_urgent = true;
     }
 
     /// Drops events until `bytes` more fit; never one under way.
@@ -329,7 +329,8 @@ impl Recorder {
         }
     }
 
-    fn assert_invariants(&self) {
+    fn assert_invariants(&self, now: Now) {
+        debug_assert!(self.next_due().is_none_or(|due| due > now.monotonic), "nothing is due any more");
         debug_assert!(self.in_flight.len() <= WINDOW, "{} events are under way", self.in_flight.len());
         debug_assert!(self.in_flight.keys().all(|number| !self.queue.contains_key(number)), "an event is under way and waits");
         debug_assert!(self.queue.keys().all(|number| self.outbox.contains(*number)), "what waits is counted");

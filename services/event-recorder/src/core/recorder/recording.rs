@@ -23,15 +23,8 @@ impl Recorder {
         }
     }
 
-    /// Takes an event that nobody waits for. What it ends, such as a fold, is as urgent as ever.
-    pub(super) fn note(&mut self, now: Now, event: PullEvent) {
-        let (was_urgent, put) = (self.is_urgent, self.batch.put.len());
-        self.take(now, event);
-        self.is_urgent = was_urgent || self.batch.put.len() > put + 1;
-    }
-
     /// Numbers an event or folds it; false if it is a repeat.
-    fn take(&mut self, now: Now, event: PullEvent) -> bool {
+    pub(super) fn take(&mut self, now: Now, event: PullEvent) -> bool {
         if self.newest.contains(&event.id) {
             return false;
         }

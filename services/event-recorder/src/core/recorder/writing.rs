@@ -34,19 +34,21 @@ impl Recorder {
         if self.writing.is_some() || self.write_again_at.is_some_and(|at| now.monotonic < at) {
             return;
         }
-        let has_put = !self.batch.put.is_empty();
-        let is_urgent = !self.waiting.is_empty() || self.is_urgent && has_put || !self.batch.folds.is_empty() || !self.flushes.is_empty();
         if self.batch.is_empty() {
+            // The stream has what could not be written: it was published.
+            (self.write_again_at, self.write_at) = (None, None);
             return;
         }
-        // The mark, deletions and noted events are not urgent: a pull has some, and each write of its own wakes two threads.
-        let at_latest = now.monotonic + if has_put { NOTED_WITHIN } else { REMOVED_WITHIN };
+        // Nobody waits for the mark, deletions and noted events: a pull has some, and each write of its own wakes two threads.
+        let is_awaited = !self.waiting.is_empty() || !self.flushes.is_empty() || self.write_again_at.is_some();
+        let has_events = !self.batch.put.is_empty() || !self.batch.folds.is_empty();
+        let at_latest = now.monotonic + if has_events { NOTED_WITHIN } else { REMOVED_WITHIN };
         let due = self.write_at.map_or(at_latest, |at| at.min(at_latest));
         self.write_at = Some(due);
-        if !is_urgent && now.monotonic < due && self.batch.remove.len() < REMOVED_TOGETHER {
+        if !is_awaited && now.monotonic < due && self.batch.remove.len() < REMOVED_TOGETHER {
             return;
         }
-        (self.write_again_at, self.write_at, self.is_urgent) = (None, None, false);
+        (self.write_again_at, self.write_at) = (None, None);
         let batch = std::mem::take(&mut self.batch);
         self.writing = Some((now.monotonic, batch.clone(), std::mem::take(&mut self.waiting)));
         effects.push(Effect::Write(batch));
@@ -81,7 +83,6 @@ impl Recorder {
         batch.put.extend(newer.put);
         let outbox = &self.outbox;
         batch.put.retain(|event| outbox.contains(number_of(event)));
-        self.is_urgent = true;
         batch.remove.extend(newer.remove);
         batch.folds.extend(newer.folds);
         batch.mark = newer.mark.or(batch.mark);
