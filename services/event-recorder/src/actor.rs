@@ -103,9 +103,8 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
 
     fn handle(&mut self, Ask(record): Ask<RecordEvent>, context: &mut Self::Context) -> Self::Result {
         let (answer, answered) = deferred_reply();
-        let RecordEvent { event, may_wait } = record.body;
         // Only the recorder numbers events.
-        let event = PullEvent { sequence: None, ..event };
+        let event = PullEvent { sequence: None, ..record.body.event };
         let bytes = text_bytes(&event);
         if bytes > EVENT_MAX_BYTES {
             let reason = format!("an event with {bytes} bytes of text is too large: at most {EVENT_MAX_BYTES} bytes are kept");
@@ -115,7 +114,7 @@ impl Handler<Ask<RecordEvent>> for EventRecorder {
             return answered;
         }
         match &mut self.durable {
-            Some(_) if may_wait && event.is_durable() && self.journal.is_new(event.id) => {
+            Some(_) if event.reason.is_noted() && self.journal.is_new(event.id) => {
                 answer.give(Ok(EventRecorded {}));
                 self.feed(Input::Note { event: Box::new(event) }, context);
             }
@@ -245,5 +244,52 @@ impl EventRecorder {
         let token = self.durable.as_mut()?.token(Reply::Flushed(flushed));
         self.feed(Input::Flush { token }, context);
         Some(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bus::memory::MemoryBus;
+    use clock::{Clock, Random};
+    use contract::{Envelope, EventReason, Meta};
+
+    use super::*;
+    use crate::core::test_event;
+    use crate::store::memory::MemoryStore;
+
+    #[actix::test]
+    async fn recording_is_answered_once_the_event_is_stored_or_at_once_if_no_answer_depends_on_it() {
+        tokio::time::pause();
+        let mut random = Random::seeded(1);
+        let table = [
+            (EventReason::Pulling, false),
+            (EventReason::Throttled, false),
+            (EventReason::BackoffOpened, false),
+            (EventReason::RateLowered, false),
+            (EventReason::Failed, true),
+            (EventReason::SharingPaused, true),
+            (EventReason::BackoffCleared, true),
+        ];
+        for (reason, is_awaited) in table {
+            let (store, clock) = (MemoryStore::default(), Clock::host());
+            let durability = Durability {
+                opened: store.open("first"),
+                node: "n1".parse().expect("a name"),
+                clock: clock.clone(),
+                max_bytes: 1 << 20,
+                sync_every: Duration::from_millis(100),
+                stream: None,
+            };
+            let bus = Arc::new(MemoryBus::new(clock));
+            let recorder = EventRecorder::new(10, bus, Fleet::default(), PanicGuard::of("event-recorder")).storing(durability).start();
+            let stored = || store.open("first").recovered.slots.len();
+            let body = RecordEvent { event: test_event(&mut random, "a", reason, 0) };
+            let answer = recorder.send(Ask(Envelope { meta: Meta::root(&mut random), body })).await.expect("it runs");
+            assert_eq!((answer, stored()), (Ok(EventRecorded {}), usize::from(is_awaited)), "{reason:?}");
+            recorder.send(Flush).await.expect("it runs");
+            assert_eq!(stored(), 1, "{reason:?}");
+        }
     }
 }

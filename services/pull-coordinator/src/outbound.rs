@@ -13,7 +13,7 @@ use contract::messages::backoff_tracker::{
 };
 use contract::messages::event_recorder::RecordEvent;
 use contract::messages::throttler::{AcquirePermit, PermitAnswer, ReleasePermit, ReportLimits};
-use contract::{CallError, ClearanceId, Command, DEADLINES, Envelope, EventReason, Meta, PermitId, PullEvent, Target, TraceContext};
+use contract::{CallError, ClearanceId, Command, DEADLINES, Envelope, Meta, PermitId, PullEvent, Target, TraceContext};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
@@ -153,13 +153,12 @@ impl Outbound {
         self.call(&self.neighbours.release, trace, ReleasePermit { permit, limits, served }, ANSWER_WITHIN).map(|_| ())
     }
 
-    /// Ready when the event is stored, or when the recorder has not answered in time. An event after which the pull goes on is only taken
+    /// Ready when the event is stored, or when the recorder has not answered in time. An event after which the pull goes on is only noted
     /// by then: the recorder stores it before or with the event that ends the pull. An event that is not stored (the image was present)
     /// needs no wait once the recorder of this process has it in its mailbox: none.
     pub(crate) fn record(&self, event: PullEvent) -> Option<impl Future<Output = ()> + use<>> {
         let meta = Meta::within(event.trace, &mut self.random.borrow_mut());
-        let may_wait = matches!(event.reason, EventReason::Pulling | EventReason::Throttled);
-        let (is_durable, record) = (event.is_durable(), Envelope { meta, body: RecordEvent { event, may_wait } });
+        let (is_durable, record) = (event.is_durable(), Envelope { meta, body: RecordEvent { event } });
         let not_posted = if is_durable { Some(record) } else { self.neighbours.record.post(record) };
         Some(send(&self.neighbours.record, not_posted?, ANSWER_WITHIN).map(|_| ()))
     }

@@ -41,9 +41,7 @@ impl EventSender {
         let meta = Meta::within(within, &mut self.random);
         let id = MessageId::random(&mut self.random);
         let event = fill(PullEvent::new(id, time_ms, self.node.clone(), reason, String::new(), meta.trace));
-        // No command is answered after its event.
-        let body = RecordEvent { event, may_wait: true };
-        let recorded = self.record.call(Envelope { meta, body }, RECORD_LIMIT);
+        let recorded = self.record.call(Envelope { meta, body: RecordEvent { event } }, RECORD_LIMIT);
         let logged = recorded.map(|recorded| {
             if let Err(error) = recorded {
                 tracing::warn!(%error, "an event was not recorded");
@@ -95,7 +93,7 @@ mod tests {
             events.record(within, 7, EventReason::SharingPaused, |event| PullEvent { message: "paused".to_owned(), ..event }).await;
         }
         let received = received.borrow();
-        for Envelope { meta, body: RecordEvent { event, .. } } in received.iter() {
+        for Envelope { meta, body: RecordEvent { event } } in received.iter() {
             assert_eq!((event.reason, event.message.as_str(), event.time_ms), (EventReason::SharingPaused, "paused", 7));
             assert!(event.trace == meta.trace && event.trace.has_span() && event.trace.span_id != span.span_id, "{event:?}");
         }

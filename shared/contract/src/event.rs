@@ -154,6 +154,15 @@ impl EventReason {
         let of_pull = matches!(self, Self::BackOff | Self::Failed | Self::InspectFailed | Self::ErrImageNeverPull);
         of_pull || matches!(self, Self::BackoffProbed | Self::Throttled | Self::AgentDegraded | Self::AgentRecovered)
     }
+
+    /// Whether no answer waits until the event is stored: its pull goes on, or it is about an entry or a rate. The recorder answers at
+    /// once, and stores it with the next event or a moment later.
+    #[must_use]
+    pub fn is_noted(self) -> bool {
+        let of_entry = matches!(self, Self::BackoffOpened | Self::BackoffProbed | Self::BackoffReleased);
+        let of_registry = matches!(self, Self::RegistryUnavailable | Self::RegistryRecovered | Self::RateLowered | Self::RateRaised);
+        of_entry || of_registry || matches!(self, Self::Pulling | Self::Throttled)
+    }
 }
 
 impl FromStr for EventReason {

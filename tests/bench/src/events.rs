@@ -88,12 +88,13 @@ pub(crate) fn made_event(random: &mut Random, number: usize) -> PullEvent {
     PullEvent {
         image: format!("registry.example/team/app:{number}"),
         registry: Some("registry.example".to_owned()),
-        ..PullEvent::new(MessageId::random(random), 1_700_000_000_000, node, EventReason::Pulling, "m".repeat(MESSAGE_BYTES), trace)
+        duration_ms: Some(1),
+        ..PullEvent::new(MessageId::random(random), 1_700_000_000_000, node, EventReason::Pulled, "m".repeat(MESSAGE_BYTES), trace)
     }
 }
 
 async fn record(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, event: PullEvent) -> Result<()> {
-    ask(recorder, random, RecordEvent { event, may_wait: false }).await.map(|_| ())
+    ask(recorder, random, RecordEvent { event }).await.map(|_| ())
 }
 
 async fn ask<C: Command>(recorder: &Addr<EventRecorder>, random: &RefCell<Random>, body: C) -> Result<C::Reply>
@@ -120,7 +121,7 @@ async fn until(recorder: &Addr<EventRecorder>, is: impl Fn(&EventCounts) -> bool
 async fn bare(server: &NatsServer, clock: &Clock, fleet: &Fleet, messages: Vec<Vec<u8>>) -> Result<Duration> {
     let client = async_nats::connect(server.url()).await.context("the server cannot be reached")?;
     let jetstream = async_nats::jetstream::new(client);
-    let subject = fleet.event(EventReason::Pulling, Some("registry.example"), &"n1".parse()?);
+    let subject = fleet.event(EventReason::Pulled, Some("registry.example"), &"n1".parse()?);
     let began = clock.now().monotonic;
     stream::iter(messages)
         .map(async |message| -> Result<()> {

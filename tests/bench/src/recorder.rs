@@ -66,7 +66,7 @@ pub(crate) async fn measure() -> Result<Vec<Figure>> {
         let mut random = Random::from_system();
         for number in 0.. {
             tokio::time::sleep(STORED_EVERY).await;
-            let body = RecordEvent { event: made_event(&mut random, number), may_wait: false };
+            let body = RecordEvent { event: made_event(&mut random, number) };
             let _ = recorder.send(Ask(Envelope { meta: Meta::root(&mut random), body })).await;
         }
     });

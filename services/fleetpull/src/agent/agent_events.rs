@@ -40,7 +40,7 @@ impl AgentEvents {
         let (id, time_ms) = (MessageId::random(&mut random), self.clock.now().wall_ms());
         let blank = PullEvent::new(id, time_ms, self.node.clone(), reason, message, meta.trace);
         let event = PullEvent { details: (details != EventDetails::default()).then_some(details), ..blank };
-        if self.recorder.try_send(Ask(Envelope { meta, body: RecordEvent { event, may_wait: false } })).is_err() {
+        if self.recorder.try_send(Ask(Envelope { meta, body: RecordEvent { event } })).is_err() {
             tracing::warn!(reason = reason.as_str(), "an event of the agent was not recorded: the event recorder's mailbox is full");
         }
     }

@@ -4,14 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, EventReason, PullEvent, Service};
 
-/// Records an event. The same event id is recorded once.
+/// Records an event, and is answered once it is stored, or at once if no answer depends on it ([`EventReason::is_noted`]). The same event
+/// id is recorded once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordEvent {
     /// The event.
     pub event: PullEvent,
-    /// No answer depends on the event. The recorder answers at once, and stores the event with a later one or a moment later.
-    #[serde(default)]
-    pub may_wait: bool,
 }
 
 impl Command for RecordEvent {

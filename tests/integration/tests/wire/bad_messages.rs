@@ -79,7 +79,7 @@ fn samples(random: &mut Random) -> Vec<Sample> {
         sample(&AcquirePermit { permit, image: "app:v1".to_owned(), patience_ms: u64::MAX, budget: None }),
         sample(&ReleasePermit { permit, limits: Vec::new(), served: Some(true) }),
         sample(&CountPermits {}),
-        sample(&RecordEvent { event, may_wait: false }),
+        sample(&RecordEvent { event }),
         sample(&ListEvents { after: u64::MAX, ..ListEvents::default() }),
         sample(&CountEvents {}),
         sample(&BeginAttempt { clearance: ClearanceId::random(random), attempt: AttemptId::random(random) }),

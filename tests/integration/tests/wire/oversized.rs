@@ -82,7 +82,7 @@ fn an_event_of_a_mebibyte_is_refused() {
             node.ensure(ask("app:v1", PullPolicy::Never)).await;
             let event =
                 PullEvent { id: MessageId::random(&mut Random::seeded(1)), message: "x".repeat(HUGE), ..node.events().await.remove(0) };
-            let reply = request(&buses, &RecordEvent { event, may_wait: false }).await;
+            let reply = request(&buses, &RecordEvent { event }).await;
             let refusal = reply.headers.get(headers::SERVICE_ERROR).expect("is refused");
             assert!(refusal.contains("at most 262144 bytes"), "{refusal}");
             assert_eq!(node.events().await.len(), 1);
