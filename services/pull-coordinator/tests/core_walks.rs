@@ -117,7 +117,9 @@ fn presence_is_rechecked_after_a_late_permit() {
     let answer = world.answer_to(caller);
     assert_eq!((answer.outcome, answer.image_ref.as_str(), answer.waiting_ms), (OutcomeKind::Present, "sha256:there", 4_010));
     assert_eq!(world.reasons_of(caller), [Pulling, Pulled]);
-    assert_eq!(world.events_of(caller)[1].message, "Container image \"a:1\" already present on machine");
+    let end = &world.events_of(caller)[1];
+    assert_eq!(end.message, "Container image \"a:1\" already present on machine");
+    assert!(end.is_durable() && end.waiting_ms == Some(4_010), "it follows Pulling, which is stored: {end:?}");
 }
 
 #[test]

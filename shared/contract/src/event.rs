@@ -220,7 +220,7 @@ pub struct PullEvent {
     /// How long the pull took without waiting; only on Failed, and on Pulled after a pull.
     #[serde(default)]
     pub duration_ms: Option<u64>,
-    /// How long it waited before that.
+    /// How long it waited before that, or until the image turned out to be present.
     #[serde(default)]
     pub waiting_ms: Option<u64>,
     /// The image's size; only on Pulled.
@@ -327,10 +327,11 @@ impl PullEvent {
         }
     }
 
-    /// Whether it is stored until the fleet's stream has it. An event that an image was already present is only published.
+    /// Whether it is stored until the fleet's stream has it. An event that an image was already present is only published, unless the pull
+    /// had begun to wait: its Pulling is stored, and the end follows it.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        !(self.reason == EventReason::Pulled && self.duration_ms.is_none())
+        !(self.reason == EventReason::Pulled && self.duration_ms.is_none() && self.waiting_ms.is_none())
     }
 }
 

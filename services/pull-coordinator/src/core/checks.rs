@@ -133,7 +133,7 @@ impl Coordinator {
                 self.end(now, id, outcome, Some(fact), effects);
             }
             Ok(Some(facts)) => {
-                let fact = present_fact(request, &facts);
+                let fact = present_fact(request, &facts, None);
                 let outcome = request.present(facts, &fact);
                 self.end(now, id, outcome, Some(fact), effects);
             }

@@ -150,9 +150,10 @@ impl Coordinator {
             Ok(Some(facts)) if !flight.always => {
                 for caller in self.remove_flight(id, RegistryFeedback::default(), effects) {
                     let Some(request) = self.requests.get(&caller) else { continue };
-                    let fact = present_fact(request, &facts);
+                    let waited = request.waited(now);
+                    let fact = present_fact(request, &facts, Some(waited));
                     let mut outcome = request.present(facts.clone(), &fact);
-                    outcome.waiting_ms = milliseconds(request.waited(now));
+                    outcome.waiting_ms = milliseconds(waited);
                     self.end(now, caller, outcome, Some(fact), effects);
                 }
             }

@@ -23,8 +23,9 @@ impl Timing {
     }
 }
 
-pub(super) fn present_fact(request: &Request, facts: &ImageFacts) -> Fact {
-    let fields = EventFields { size_bytes: Some(facts.size_bytes), ..EventFields::default() };
+/// The image is present; `waiting`: for how long the pull had waited when it was found, if the pull had begun.
+pub(super) fn present_fact(request: &Request, facts: &ImageFacts, waiting: Option<Duration>) -> Fact {
+    let fields = EventFields { size_bytes: Some(facts.size_bytes), waiting, ..EventFields::default() };
     Fact { reason: EventReason::Pulled, message: kubelet_messages::present(&request.ask.image), fields }
 }
 
