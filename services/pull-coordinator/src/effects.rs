@@ -27,8 +27,8 @@ impl PullCoordinator {
             Effect::Resolve { resolve, trace } => self.resolve(*resolve, trace, context),
             Effect::Withdraw { clearance, trace, .. } => self.withdraw(clearance, trace, context),
             Effect::KeepStandingPulls { standing_pulls } => self.keep_standing_pulls(standing_pulls, context),
-            Effect::Inspect { request, reference, platform, presence, room } => {
-                let wanted = LookFor { presence, route: self.locality.is_some(), free_bytes: room };
+            Effect::Inspect { request, reference, platform, presence, target, room } => {
+                let wanted = LookFor { presence, route: target, free_bytes: room };
                 self.then_after_poll(self.look(request, reference, platform, wanted), context, |inspected| inspected);
             }
             Effect::CheckBackoff { request, key, target, trace } => {

@@ -231,6 +231,17 @@ fn answer_to_an_earlier_request_for_clearance_changes_nothing() {
     assert_eq!(names(&world.let_pass(1)), ["RequestClearance"]);
 }
 
+/// Finding the target may run a credential helper.
+#[test]
+fn only_a_request_that_may_pull_needs_a_target_and_free_bytes() {
+    for (policy, is_needed) in [(PullPolicy::Never, false), (IfNotPresent, true)] {
+        let mut world = World::pulling(Policy { keep_free: Some(2_000), ..sharing() });
+        let (_, effects) = world.ask(wanted("a:1", policy));
+        let Effect::Inspect { presence, target, room, .. } = effects[0] else { panic!("{effects:?}") };
+        assert_eq!((presence, target, room), (true, is_needed, is_needed), "{policy:?}");
+    }
+}
+
 #[test]
 fn pull_without_a_pod_must_leave_space_free() {
     let policy = Policy { keep_free: Some(2_000), ..Policy::default() };

@@ -60,11 +60,12 @@ impl Coordinator {
             events: VecDeque::new(),
             recording: false,
         };
-        let presence = policy != PullPolicy::Always;
-        let room = self.policy.keep_free.is_some() && request.ask.pod.is_none();
-        if presence || room || self.policy.clearance_within.is_some() {
+        let (presence, may_pull) = (policy != PullPolicy::Always, policy != PullPolicy::Never);
+        let target = may_pull && self.policy.clearance_within.is_some();
+        let room = may_pull && self.policy.keep_free.is_some() && request.ask.pod.is_none();
+        if presence || target || room {
             let (reference, platform) = (request.reference.clone(), request.platform.clone());
-            effects.push(Effect::Inspect { request: id, reference, platform, presence, room });
+            effects.push(Effect::Inspect { request: id, reference, platform, presence, target, room });
         } else {
             check_backoff(id, &mut request, effects);
         }

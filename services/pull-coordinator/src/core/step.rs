@@ -228,7 +228,7 @@ pub enum Input {
 /// and `Answer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Ask the runtime, in one call, whether the image is present. If it is not, find its target in the fleet, and the free bytes.
+    /// Ask the runtime, in one call, whether the image is present, and if it is not, for its target in the fleet and the free bytes.
     Inspect {
         /// The request.
         request: RequestId,
@@ -238,6 +238,8 @@ pub enum Effect {
         platform: Option<Platform>,
         /// Whether it matters that the image is present.
         presence: bool,
+        /// Whether the target is needed.
+        target: bool,
         /// Whether the free bytes are needed.
         room: bool,
     },
