@@ -300,6 +300,34 @@ fn leader_in_a_new_term_is_sent_what_it_knew_before() {
     assert_eq!((sent.permits.as_slice(), sent.limits.len(), sent.known.limits.len()), (&[permit][..], 1, 1), "{sent:?}");
 }
 
+/// The leader has not answered for so long that it counts as lost when its first answer in the new term arrives.
+#[test]
+fn lost_leader_in_a_new_term_is_sent_what_it_knew_before_once_it_is_found() {
+    let (mut node, permit, renewal) = holding();
+    node.step(at(20), replied(renewal, renewed(7, permit)));
+    let renewal = call(&node.step(at(30), Input::Report { permit, limits: vec![used_up()] }), is_renewal);
+    node.step(at(40), replied(renewal, renewed(7, permit)));
+    let (mut last, mut lost_at) = (None, None);
+    for ms in (1_000..3_000).step_by(10) {
+        for effect in node.step(at(ms), Input::Tick) {
+            match effect {
+                Effect::Call { asked, call, .. } if is_renewal(&call) => last = Some((asked, call)),
+                Effect::Campaign { .. } => lost_at = lost_at.or(Some(ms)),
+                _ => {}
+            }
+        }
+        if lost_at.is_some() {
+            break;
+        }
+    }
+    let (last, lost_at) = last.zip(lost_at).expect("it was asked, and is lost");
+    node.step(at(lost_at), replied(last, renewed(8, permit)));
+    let found = Input::Lead { owner: OWNER.to_owned(), leader: Some(("n9".parse().unwrap(), 8)) };
+    let (_, sent) = call(&node.step(at(lost_at + 10), found), is_renewal);
+    let BudgetRequest::Renew(sent) = sent else { unreachable!("it is a renewal") };
+    assert_eq!(sent.known.limits.len(), 1, "{sent:?}");
+}
+
 #[test]
 fn late_answer_to_an_earlier_renewal_does_not_end_a_permit_sooner() {
     let (mut node, permit, first) = holding();

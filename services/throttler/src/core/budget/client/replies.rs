@@ -158,7 +158,7 @@ impl BudgetClient {
         }
         let is_informed = self.is_leader_informed(asked);
         self.remembered.learn(now, is_informed, known);
-        if asked >= self.followed_at {
+        if self.is_of_this_term(asked) {
             self.informed_epoch = epoch;
         }
     }

@@ -65,7 +65,13 @@ impl BudgetClient {
 
     /// Whether a leader that has answered a request of `asked` had received all that pulls of this node have stated.
     pub(super) fn is_leader_informed(&self, asked: Duration) -> bool {
-        asked >= self.followed_at && self.limits_stated_at.is_none_or(|at| at < asked && !self.has_unreported_limits())
+        self.is_of_this_term(asked) && self.limits_stated_at.is_none_or(|at| at < asked && !self.has_unreported_limits())
+    }
+
+    /// Whether a request of `asked` was sent in the term of the leader that this node follows. An answer that arrives after the leader was
+    /// lost may be of its next term, in which it knows nothing.
+    pub(super) fn is_of_this_term(&self, asked: Duration) -> bool {
+        self.leader.is_some() && asked >= self.followed_at
     }
 
     fn has_unreported_limits(&self) -> bool {
