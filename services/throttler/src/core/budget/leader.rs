@@ -306,7 +306,7 @@ impl Leader {
         if used && permit.is_in_use() {
             self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
             if !permit.answered {
-                self.quota.ended_unanswered(now);
+                self.quota.ended_unanswered(now, &permit.node);
             }
         }
     }

@@ -21,6 +21,8 @@ const PROBE_ALONE: Duration = Duration::from_secs(2);
 const UNREPORTED_PULLS: u64 = 1;
 /// After this many pulls without a known answer, a registry counts as one without limits.
 const SILENT_PROBES: u32 = 3;
+/// The most times in one window at which permits ended without a known answer. What is left bounds these permits, but it may be much.
+const UNSETTLED_MAX: usize = 1_000;
 
 /// Whether one more pull may be granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +64,8 @@ struct Window {
     reporters: BTreeSet<NodeName>,
     /// How long the report of one node alone counts.
     alone_for: Duration,
-    /// When the last pull was granted in which the registry itself stated this window. Its answer includes everything that ended before.
-    settled: Duration,
+    /// When permits ended without a known answer of the registry, and how many, as far as no later pull has stated this window.
+    unsettled: BTreeMap<Duration, u64>,
 }
 
 /// Outstanding permits that are not included in what the registry has stated.
@@ -82,8 +84,6 @@ pub(super) struct Quota {
     windows: BTreeMap<WindowKey, Window>,
     /// The source as which the registry counts each node.
     sources: BTreeMap<NodeName, String>,
-    /// When permits ended without a known answer of the registry, and how many. They count in each window that was not stated since.
-    unsettled: BTreeMap<Duration, u64>,
     /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
     first_hand: bool,
     /// The first two nodes that have called, and when. At least one of them is not the only reporter.
@@ -102,11 +102,8 @@ impl Quota {
     pub(super) fn expire(&mut self, now: Duration) {
         let before = self.windows.len();
         self.windows.retain(|_, window| now < window.resets);
-        if self.windows.len() < before {
-            self.forget_settled();
-            if self.windows.is_empty() {
-                (self.stated, self.silent) = (Stated::Unknown, 0);
-            }
+        if self.windows.is_empty() && before > 0 {
+            (self.stated, self.silent) = (Stated::Unknown, 0);
         }
         self.distrusted.retain(|_, until| now < *until);
     }
@@ -114,7 +111,6 @@ impl Quota {
     /// Forgets all windows, as if they were over.
     pub(super) fn forget(&mut self) {
         self.windows.clear();
-        self.unsettled.clear();
         (self.stated, self.silent) = (Stated::Unknown, 0);
     }
 
@@ -211,21 +207,8 @@ impl Quota {
     }
 
     fn left(&self, window: &Window, out: Out) -> u64 {
-        let counted = if self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) { 0 } else { self.not_included(window, out) };
+        let counted = if self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) { 0 } else { not_included(window, out) };
         window.remaining.saturating_sub(counted)
-    }
-
-    /// The pulls that are not included in what the registry has stated of this window.
-    fn not_included(&self, window: &Window, out: Out) -> u64 {
-        out.open + self.unsettled.range(window.settled..).map(|(_, count)| count).sum::<u64>()
-    }
-
-    /// Forgets the permits without a known answer that count in no window any more.
-    fn forget_settled(&mut self) {
-        match self.windows.values().map(|window| window.settled).min() {
-            Some(settled) => self.unsettled = self.unsettled.split_off(&settled),
-            None => self.unsettled.clear(),
-        }
     }
 
     /// How long a node waits with `ahead` requests before it, by the quota's windows: those of its own source, if that is known.
@@ -243,18 +226,19 @@ impl Quota {
         common.max(in_source).unwrap_or_default()
     }
 
-    /// A permit ended without a reported answer, and the registry may have counted its pull.
-    pub(super) fn ended_unanswered(&mut self, now: Duration) {
+    /// A permit of `node` ended without a reported answer, and the registry may have counted its pull.
+    pub(super) fn ended_unanswered(&mut self, now: Duration, node: &NodeName) {
         self.silent = self.silent.saturating_add(1);
-        match self.stated {
-            Stated::Unknown if self.silent >= SILENT_PROBES => self.stated = Stated::NoLimits,
-            Stated::Limits => *self.unsettled.entry(now).or_default() += 1,
-            Stated::Unknown | Stated::NoLimits => {}
+        if self.stated == Stated::Unknown && self.silent >= SILENT_PROBES {
+            self.stated = Stated::NoLimits;
         }
-        // The known remainder bounds the number of these permits; their times are merged all the same.
-        while self.unsettled.len() > 1_000 {
-            let Some((_, count)) = self.unsettled.pop_first() else { return };
-            if let Some(mut next) = self.unsettled.first_entry() {
+        let own = self.sources.get(node);
+        for (_, window) in self.windows.iter_mut().filter(|((source, _), _)| may_count(source.as_ref(), own)) {
+            *window.unsettled.entry(now).or_default() += 1;
+            while window.unsettled.len() > UNSETTLED_MAX
+                && let Some((_, count)) = window.unsettled.pop_first()
+                && let Some(mut next) = window.unsettled.first_entry()
+            {
                 *next.get_mut() += count;
             }
         }
@@ -279,6 +263,16 @@ impl Quota {
         };
         KnownLimits { none_stated: self.stated == Stated::NoLimits, limits: self.windows.iter().map(limit).collect() }
     }
+}
+
+/// Whether a pull of a node may count in a window of this source; `own`: the node's source, if it is known.
+fn may_count(source: Option<&String>, own: Option<&String>) -> bool {
+    source.is_none() || own.is_none() || source == own
+}
+
+/// The pulls that are not included in what the registry has stated of this window.
+fn not_included(window: &Window, out: Out) -> u64 {
+    out.open + window.unsettled.values().sum::<u64>()
 }
 
 /// The most severe allowance decides: of those that allow nothing, the one with the latest reset.

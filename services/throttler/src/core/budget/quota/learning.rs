@@ -1,12 +1,12 @@
 //! What a quota learns from the limits that nodes report, and which reports count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::NodeName;
 use contract::messages::throttler::RegistryLimit;
 
-use super::{Out, Quota, Stated, Window, window_key};
+use super::{Out, Quota, Stated, Window, may_count, not_included, window_key};
 use crate::core::budget::WINDOW_MAX;
 
 /// A registry that does not state its window's length is asked again after this.
@@ -50,13 +50,13 @@ impl Quota {
             return self.none_stated();
         }
         for limit in limits {
-            let explained = self.windows.get(&window_key(limit)).map_or(0, |window| self.not_included(window, out)) + 1;
+            let explained = self.windows.get(&window_key(limit)).map_or(0, |window| not_included(window, out)) + 1;
             self.learn_one(now, node, granted, limit, explained);
         }
-        if granted.is_some() {
+        if let Some(granted) = granted {
             self.count_in_others(node, limits);
+            self.settle(node, granted, limits);
             self.first_hand = true;
-            self.forget_settled();
         }
     }
 
@@ -66,13 +66,26 @@ impl Quota {
     fn count_in_others(&mut self, node: &NodeName, stated: &[RegistryLimit]) {
         let own = self.sources.get(node);
         for ((source, window_ms), window) in &mut self.windows {
-            let concerns = source.is_none() || own.is_none() || source.as_ref() == own;
-            if concerns && stated.iter().all(|limit| limit.window_ms != *window_ms) {
+            if may_count(source.as_ref(), own) && stated.iter().all(|limit| limit.window_ms != *window_ms) {
                 window.remaining = window.remaining.saturating_sub(1);
                 // Another node's refusal confirms what one node alone reported.
                 if window.remaining == 0 && window.reporters.len() < 2 && stated.iter().all(|limit| limit.remaining == 0) {
                     window.reporters.insert(node.clone());
                 }
+            }
+        }
+    }
+
+    /// The answer to a pull that was granted at `granted` includes what ended before, in the windows that it states and in the one of the
+    /// same length without a source.
+    fn settle(&mut self, node: &NodeName, granted: Duration, stated: &[RegistryLimit]) {
+        if self.distrusted.contains_key(node) {
+            return;
+        }
+        for ((source, window_ms), window) in &mut self.windows {
+            let states = |limit: &RegistryLimit| limit.window_ms == *window_ms && (source.is_none() || limit.source == *source);
+            if stated.iter().any(states) {
+                window.unsettled = window.unsettled.split_off(&granted);
             }
         }
     }
@@ -101,7 +114,6 @@ impl Quota {
         self.windows.retain(|_, window| !wrong(window));
         if self.windows.is_empty() && before > 0 {
             self.stated = Stated::NoLimits;
-            self.unsettled.clear();
         }
     }
 
@@ -117,7 +129,7 @@ impl Quota {
     fn learn_one(&mut self, now: Duration, node: &NodeName, granted: Option<Duration>, limit: &RegistryLimit, explained: u64) {
         let resets = now + stated_length(limit) + if granted.is_some() { WINDOW_MARGIN } else { Duration::ZERO };
         let length = if limit.window_ms == 0 { stated_length(limit) } else { Duration::from_millis(limit.window_ms).min(WINDOW_MAX) };
-        let mut reported = Window {
+        let reported = Window {
             limit: limit.limit,
             remaining: limit.remaining,
             reported_at: now,
@@ -125,7 +137,7 @@ impl Quota {
             resets,
             reporters: BTreeSet::from([node.clone()]),
             alone_for: LONE_REPORT_COUNTS_FOR,
-            settled: granted.unwrap_or_default(),
+            unsettled: BTreeMap::new(),
         };
         let key = window_key(limit);
         let Some(window) = self.windows.get_mut(&key) else {
@@ -139,11 +151,10 @@ impl Quota {
             }
             return;
         };
-        reported.settled = reported.settled.max(window.settled);
-        window.settled = reported.settled;
         if granted.is_some_and(|granted| granted > window.reported_at) && limit.remaining > window.remaining {
             // The registry stated more after it had stated less: the window is new, or one report is a lie.
-            let reporters = std::mem::replace(window, reported).reporters;
+            let Window { reporters, unsettled, .. } = std::mem::replace(window, reported);
+            window.unsettled = unsettled;
             if reporters.len() == 1 && !reporters.contains(node) {
                 self.distrust(now, reporters);
             }
@@ -165,7 +176,8 @@ impl Quota {
             } else {
                 LONE_REPORT_COUNTS_FOR
             };
-            *window = Window { resets: window.resets.min(resets), alone_for, ..reported };
+            let unsettled = std::mem::take(&mut window.unsettled);
+            *window = Window { resets: window.resets.min(resets), alone_for, unsettled, ..reported };
         }
     }
 

@@ -202,7 +202,7 @@ fn permits_that_ended_unanswered_count_in_each_window_until_the_registry_states_
         let mut quota = Quota::new(None);
         quota.learn(at(10), &node("a"), Some(at(9)), &[minute.clone(), left(2)], OUT);
         for _ in 0..2 {
-            quota.ended_unanswered(at(20));
+            quota.ended_unanswered(at(20), &node("c"));
         }
         assert!(matches!(quota.allows(at(30), OUT), Allowance::No(_)), "both may have been pulled");
         if !stated.is_empty() {
@@ -214,12 +214,39 @@ fn permits_that_ended_unanswered_count_in_each_window_until_the_registry_states_
 }
 
 #[test]
-fn answer_to_a_node_behind_one_address_settles_no_pulls_behind_another() {
-    let mut quota = Quota::new(None);
-    for (name, source, remaining) in [("a", "A", 50), ("b", "B", 1)] {
-        quota.learn(at(10), &node(name), Some(at(9)), &[left_to(source, remaining)], OUT);
+fn pull_that_ended_unanswered_counts_for_the_source_of_its_node_until_that_is_stated() {
+    // Whose pull ended, and whether the last pull behind B may be granted after an answer to a node behind A.
+    for (ended, is_left) in [("a", true), ("b", false), ("new", false)] {
+        let mut quota = Quota::new(None);
+        for (name, source, remaining) in [("a", "A", 50), ("b", "B", 1)] {
+            quota.learn(at(10), &node(name), Some(at(9)), &[left_to(source, remaining)], OUT);
+        }
+        quota.ended_unanswered(at(20), &node(ended));
+        quota.learn(at(31), &node("a"), Some(at(30)), &[left_to("A", 49)], OUT);
+        let expected = if is_left { Allowance::Yes } else { Allowance::Except(BTreeSet::from([node("b")])) };
+        assert_eq!(quota.allows(at(31), OUT), expected, "{ended}");
     }
-    quota.ended_unanswered(at(20));
-    quota.learn(at(31), &node("a"), Some(at(30)), &[left_to("A", 49)], OUT);
-    assert_eq!(quota.allows(at(31), OUT), Allowance::Except(BTreeSet::from([node("b")])));
+}
+
+/// The registry begins to state sources. The window without a source is not stated again.
+#[test]
+fn window_without_a_source_is_settled_by_one_of_the_same_length() {
+    let mut quota = Quota::new(None);
+    quota.learn(at(10), &node("a"), Some(at(9)), &[left(2)], OUT);
+    for _ in 0..2 {
+        quota.ended_unanswered(at(20), &node("a"));
+    }
+    assert!(matches!(quota.allows(at(21), OUT), Allowance::No(_)), "both may have been pulled");
+    quota.learn(at(31), &node("a"), Some(at(30)), &[left_to("A", 50)], OUT);
+    assert_eq!(quota.allows(at(31), OUT), Allowance::Yes);
+}
+
+#[test]
+fn report_of_a_distrusted_node_settles_nothing() {
+    let mut quota = Quota::new(None);
+    quota.learn(at(10), &node("a"), Some(at(9)), &[left(9)], OUT);
+    quota.ended_unanswered(at(20), &node("a"));
+    quota.distrusted.insert(node("liar"), at(600));
+    quota.learn(at(31), &node("liar"), Some(at(30)), &[left(0)], OUT);
+    assert_eq!(quota.known(at(31), OUT).limits.iter().map(|limit| limit.remaining).collect::<Vec<_>>(), [8]);
 }
