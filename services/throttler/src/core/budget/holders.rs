@@ -7,8 +7,7 @@ use contract::NodeName;
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     counts: BTreeMap<NodeName, u64>,
-    /// The nodes with each number of permits.
-    by_count: BTreeMap<u64, BTreeSet<NodeName>>,
+    by_count: BTreeSet<(u64, NodeName)>,
 }
 
 impl Holders {
@@ -26,7 +25,7 @@ impl Holders {
 
     /// The nodes with at least this many permits.
     pub(super) fn with_at_least(&self, least: u64) -> impl Iterator<Item = &NodeName> {
-        self.by_count.range(least..).flat_map(|(_, nodes)| nodes)
+        self.by_count.iter().rev().take_while(move |(count, _)| *count >= least).map(|(_, node)| node)
     }
 
     /// How many permits all nodes have.
@@ -35,17 +34,12 @@ impl Holders {
     }
 
     fn set(&mut self, node: &NodeName, count: u64) {
-        if let Some(before) = self.counts.remove(node)
-            && let Some(nodes) = self.by_count.get_mut(&before)
-        {
-            nodes.remove(node);
-            if nodes.is_empty() {
-                self.by_count.remove(&before);
-            }
+        if let Some(before) = self.counts.remove(node) {
+            self.by_count.remove(&(before, node.clone()));
         }
         if count > 0 {
             self.counts.insert(node.clone(), count);
-            self.by_count.entry(count).or_default().insert(node.clone());
+            self.by_count.insert((count, node.clone()));
         }
     }
 }
@@ -75,7 +69,7 @@ mod tests {
                 let with_many = expected.iter().filter(|(_, count)| **count >= least).map(|(node, _)| node);
                 assert_eq!(found, with_many.collect::<BTreeSet<_>>(), "at least {least}");
             }
-            assert!(holders.by_count.values().all(|nodes| !nodes.is_empty()));
+            assert_eq!(holders.by_count.len(), holders.counts.len());
         }
     }
 }
