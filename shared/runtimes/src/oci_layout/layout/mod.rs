@@ -197,9 +197,10 @@ impl Layout {
             let _ = partials.remove_file(&new);
             return Err(error);
         }
+        // After the rename, which changes the inode, and before the sync: meanwhile another program may overwrite the file.
+        let stamp = Stamp::of(&file.metadata()?);
         self.sync_folder(folder)?;
-        // After the rename, which changes the inode.
-        file.metadata().map(|entry| Stamp::of(&entry))
+        Ok(stamp)
     }
 
     /// Syncs a file's content, if `store.fsync` is set.

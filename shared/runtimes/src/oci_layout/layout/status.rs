@@ -1,4 +1,5 @@
-//! Answers in microseconds whether an image is present: `index.json` is read again only if another process has changed it.
+//! Answers in microseconds whether an image is present: `index.json` is read again only if it has changed since this process read it or
+//! added an image.
 
 use std::collections::BTreeMap;
 use std::io;
