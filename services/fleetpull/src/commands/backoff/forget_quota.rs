@@ -16,18 +16,14 @@ use crate::output;
 pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputFormat) -> Result<bool> {
     let nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
     let command = ForgetQuota { owner: owner.to_owned(), by: by(), is_recorded: false };
-    let (mut knew, mut silent) = (Vec::new(), Vec::new());
-    for (node, answer) in client.ask_each(&nodes, &command).await {
-        match answer {
-            Ok(QuotaForgotten { was_known: true }) => knew.push(node),
-            Ok(_) => {}
-            Err(_) => silent.push(node),
-        }
-    }
-    // A node that forgets the quota before the budget leader does can learn it from the leader again, so it is asked twice. One of these
-    // nodes records the event, for all.
-    let (recorder, others) = knew.split_at(knew.len().min(1));
-    let again = client.ask_each(&[others, silent.as_slice()].concat(), &command).await;
+    // Until the budget leader forgets the quota, a node that was asked before can learn it from the leader, even one that did not know it.
+    // So all are asked twice.
+    let first = client.ask_each(&nodes, &command).await;
+    let again = client.ask_each(&nodes, &command).await;
+    let did_know = first.into_iter().filter(|(_, answer)| matches!(answer, Ok(QuotaForgotten { was_known: true })));
+    let knew: Vec<NodeName> = did_know.map(|(node, _)| node).collect();
+    // One node that knew the quota records the event, for all.
+    let recorder = knew.get(..1).unwrap_or_default();
     let recorded = client.ask_each(recorder, &ForgetQuota { is_recorded: true, ..command }).await;
     let knew = knew.len();
     match format {
@@ -51,7 +47,7 @@ pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputForm
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::rc::Rc;
     use std::sync::Arc;
 
@@ -68,9 +64,11 @@ mod tests {
     /// An agent that knows a quota until it is asked to forget it.
     struct Agent {
         description: NodeDescription,
-        knows: bool,
-        /// For each request to any agent, whether the agent is to record the event.
-        requests: Rc<RefCell<Vec<bool>>>,
+        knows: Rc<Cell<bool>>,
+        /// Whether it learns the quota from the budget leader after the first request.
+        learns: bool,
+        /// The nodes that were asked to record the event.
+        recorders: Rc<RefCell<Vec<NodeName>>>,
     }
 
     impl Actor for Agent {
@@ -89,23 +87,31 @@ mod tests {
         type Result = MessageResult<Ask<ForgetQuota>>;
 
         fn handle(&mut self, Ask(forget): Ask<ForgetQuota>, _: &mut Self::Context) -> Self::Result {
-            self.requests.borrow_mut().push(forget.body.is_recorded);
-            MessageResult(Ok(QuotaForgotten { was_known: std::mem::take(&mut self.knows) }))
+            if forget.body.is_recorded {
+                self.recorders.borrow_mut().push(self.description.node.clone());
+            }
+            MessageResult(Ok(QuotaForgotten { was_known: self.knows.replace(std::mem::take(&mut self.learns)) }))
         }
     }
 
     #[test]
     fn quota_is_forgotten_if_all_nodes_answer_and_one_knew_it() {
         actix::System::new().block_on(async {
-            for (knows, answering, expected) in [([true, false], 2, true), ([false, false], 2, false), ([true, true], 1, false)] {
+            let table = [
+                ([true, false], false, 2, true),
+                ([true, false], true, 2, true),
+                ([false, false], false, 2, false),
+                ([true, true], false, 1, false),
+            ];
+            for (knows, learns, answering, expected) in table {
                 let clock = Clock::host();
                 let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
-                let (mut served, mut served_to_all, requests) = (Vec::new(), Vec::new(), Rc::default());
-                let knew = knows[..answering].iter().filter(|knows| **knows).count();
-                for (number, knows) in knows.into_iter().enumerate() {
+                let (mut served, mut served_to_all, recorders) = (Vec::new(), Vec::new(), Rc::default());
+                let known = knows.map(|knows| Rc::new(Cell::new(knows)));
+                for (number, knows) in known.iter().cloned().enumerate() {
                     let description = description(number);
                     let wiring = client.wiring(&description.node);
-                    let agent = Agent { description, knows, requests: Rc::clone(&requests) }.start();
+                    let agent = Agent { description, knows, learns: learns && number == 1, recorders: Rc::clone(&recorders) }.start();
                     served_to_all.push(actors::serve_everywhere::<DescribeNode>(&wiring, agent.clone().recipient()).await.expect("open"));
                     if number < answering {
                         served.push(actors::serve::<ForgetQuota>(&wiring, agent.recipient()).await.expect("open"));
@@ -113,10 +119,9 @@ mod tests {
                 }
                 let is_forgotten = forget(&client, "default|r.example||||e", OutputFormat::Text).await;
                 assert_eq!(is_forgotten.ok(), Some(expected), "{knows:?}, {answering} answer");
-                let requests = requests.borrow();
-                assert_eq!(requests.len(), answering + knew, "only nodes that knew it are asked twice");
-                let recorded = requests.iter().filter(|is_recorded| **is_recorded).count();
-                assert_eq!(recorded, knew.min(1), "one node records the event if any knew the quota");
+                assert!(known[..answering].iter().all(|knows| !knows.get()), "no node that answers knows it any more");
+                let recorded = recorders.borrow().len();
+                assert_eq!(recorded, usize::from(knows != [false, false]), "one node records the event if any knew the quota");
             }
         });
     }
