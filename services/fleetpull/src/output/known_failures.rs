@@ -24,6 +24,10 @@ const SAME_WITHIN_MS: u64 = 1_000;
 const NODES_NAMED: usize = 10;
 /// The same limit on a line with other facts.
 const NODES_NAMED_ASIDE: usize = 4;
+/// What an entry binds if only the nodes that report it are held, because too few do or because the registry serves others.
+const REPORTERS: &str = "reporters";
+/// What an entry binds if it holds other nodes too.
+const ALL_NODES: [&str; 2] = ["everybody", "unconfirmed"];
 
 /// An entry, and the nodes that have it.
 #[derive(Clone, Debug)]
@@ -132,6 +136,21 @@ impl Known {
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.entry.view.is_some()
+    }
+
+    /// True if the entry holds all nodes that have it, and not only those that report it.
+    #[must_use]
+    pub fn holds_all(&self) -> bool {
+        ALL_NODES.contains(&self.entry.binds.as_str())
+    }
+
+    /// True if the entry holds a node back. All nodes have an entry that holds its reporters alone.
+    #[must_use]
+    pub fn holds(&self, node: &NodeName) -> bool {
+        let BackoffEntry { binds, reporters, reporter_count, .. } = &self.entry;
+        // If some reporters are not named, the node may be one of them.
+        let may_be_bound = || *reporter_count > reporters.len() as u64 || reporters.iter().any(|reporter| reporter == node.as_str());
+        self.nodes.binary_search(node).is_ok() && (binds != REPORTERS || may_be_bound())
     }
 
     /// The node whose own entry it is.

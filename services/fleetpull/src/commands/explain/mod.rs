@@ -182,6 +182,7 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
         // Nodes that only observe name no budget, but list the entry of one.
         holds::delay(client, nodes, &mut known).await;
     }
+    summary::sort(&mut known);
     Findings { verdicts, known, ..Findings::default() }
 }
 

@@ -1,5 +1,7 @@
 //! Explains in a sentence or two why an image waits: the cause, since when, the nodes, and the next attempt. Printed first.
 
+use std::cmp::Reverse;
+
 use contract::NodeName;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation, PullPolicy};
 
@@ -12,6 +14,11 @@ use crate::output::units;
 
 /// The longest name in a sentence, in columns. It leaves room for the figures after it.
 const NAME_SHOWN: usize = 40;
+
+/// Sorts the entries as they are explained. The sentence is about the first: of those that hold all nodes, the one that does so the longest.
+pub(super) fn sort(known: &mut [Known]) {
+    known.sort_by_key(|known| (Reverse(known.holds_all()), Reverse(known.due_ms())));
+}
 
 /// The sentences, the most important first. None for this process alone, whose verdict says it all.
 pub(super) fn sentences(findings: &Findings) -> Vec<String> {
@@ -101,10 +108,28 @@ fn of_silent(first: &Silent, missing: &[Silent], answering: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use contract::View;
     use contract::messages::backoff_tracker::BackoffEntry;
 
     use super::*;
     use crate::output::known_failures::Merger;
+
+    #[test]
+    fn sentence_is_about_the_entry_that_holds_all_nodes_the_longest() {
+        let node: NodeName = "n1".parse().expect("a name");
+        let entry = |key: &str, binds: &str, next_attempt_ms| BackoffEntry {
+            key: key.to_owned(),
+            binds: binds.to_owned(),
+            next_attempt_ms,
+            view: Some(View::default()),
+            ..BackoffEntry::default()
+        };
+        let mut merger = Merger::default();
+        merger.add(&node, vec![entry("a", "reporters", 90_000), entry("b", "everybody", 3_000), entry("c", "everybody", 53_000)]);
+        let mut known = merger.into_known();
+        sort(&mut known);
+        assert_eq!(known.iter().map(|known| known.entry.key.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
+    }
 
     #[test]
     fn sentence_on_an_entry_says_why_it_holds_no_node_back() {

@@ -15,7 +15,7 @@ use super::what_and_scope::{WhatAndScope, state_in_words, what_and_scope};
 use crate::commands::holds::Budgets;
 use crate::output::known_failures::{Known, found_by};
 
-/// All rows, the worst first: sorted by waiting nodes, registries before images, then by duration.
+/// All rows, the worst first: sorted by waiting nodes, those that hold all nodes before others, registries before images, then by duration.
 pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (place, known) in known.iter().enumerate().filter(|(_, known)| known.is_shared()) {
@@ -39,7 +39,7 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
     }
     rows.sort_by_cached_key(|row| {
         let is_of_image = matches!(row.what, What::Image(_));
-        (Reverse(row.waiting), is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
+        (Reverse(row.waiting), !holds_all(known, row), is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
     });
     let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
     let ids = ids::shortest(&keys);
@@ -74,7 +74,7 @@ fn of_nodes_own(known: &[Known], shared: &Index<'_>) -> Vec<Row> {
     let mut by_image: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, own) in known.iter().enumerate().filter(|(_, known)| !known.is_shared()) {
         let Some(image) = own.entry.key_parts.one_image().map(normalised) else { continue };
-        let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].nodes.binary_search(node).is_ok());
+        let is_shared = |row: &usize| own.nodes.first().is_some_and(|node| known[shared.places[*row]].holds(node));
         if !shared.causes_of(&image).holding.iter().any(is_shared) {
             by_image.entry(image).or_default().push(place);
         }
@@ -122,13 +122,21 @@ fn is_outage(row: &Row, owner: &str) -> bool {
     row.state == FailureClass::RegistryUnavailable.as_str() && row.what == What::Registry(registry_of_budget(owner))
 }
 
-/// True if the subject of a row delays a node: a budget delays every node, an entry those that have it.
+/// True if the subject of a row delays every node that has it.
+fn holds_all(known: &[Known], row: &Row) -> bool {
+    match &row.source {
+        Source::Budget => true,
+        Source::Entries(places) => places.first().is_some_and(|place| known[*place].holds_all()),
+    }
+}
+
+/// True if the subject of a row delays a node: a budget delays every node, an entry those that it binds.
 fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
     match &row.source {
         Source::Budget => true,
         // One shared entry, or one entry per node.
         Source::Entries(places) => match places.as_slice() {
-            [place] => known[*place].nodes.binary_search(node).is_ok(),
+            [place] => known[*place].holds(node),
             places => places.binary_search_by(|place| known[*place].nodes.first().cmp(&Some(node))).is_ok(),
         },
     }

@@ -51,6 +51,23 @@ fn entry_blocks_only_nodes_that_have_it() {
 }
 
 #[test]
+fn entry_that_binds_its_reporters_alone_blocks_only_these() {
+    let (image, reporters) = ("registry.example/team/app:v9", vec!["n3".to_owned(), "n1".to_owned()]);
+    let registry = BackoffEntry { binds: "reporters".to_owned(), reporters, reporter_count: 2, ..unavailable() };
+    let repository = KeyParts { repository: "registry.example/team/app".to_owned(), ..of_registry(EntryKind::Repository) };
+    let repository = || shared("0be1", repository.clone(), FailureClass::RegistryUnavailable, "503 Service Unavailable");
+    let rows = |nodes| rows_of(Sample::of(nodes).knowing(&registry).knowing(&repository()).waiting(nodes, image, 1_000));
+    let expected =
+        |of_repository: u64, of_registry: u64| [("registry.example/team/app", of_repository, 1), ("registry.example", of_registry, 1)];
+    assert_eq!(shown(&rows(3)), expected(3, 2));
+    assert_eq!(shown(&rows(1)), expected(1, 1), "the row that holds all nodes comes first");
+    let unnamed = BackoffEntry { reporter_count: 12, ..registry.clone() };
+    assert_eq!(shown(&rows_of(Sample::of(3).knowing(&unnamed).waiting(3, image, 1_000))), [("registry.example", 3, 1)]);
+    let own_of_n2 = Sample::of(3).knowing(&registry).alone(2, own(image)).waiting(3, image, 1_000);
+    assert_eq!(shown(&rows_of(own_of_n2)), [("registry.example", 2, 1), (image, 1, 1)], "n2 is held by its own back-off");
+}
+
+#[test]
 fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
     let sample = Sample::of(4)
         .alone(1, own("third.example/a"))

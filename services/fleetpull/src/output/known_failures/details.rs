@@ -41,7 +41,7 @@ impl Known {
         let binds = || format!("{}; {} it", binds_in_words(&entry.binds), nodes_know(&self.nodes));
         line("binds:", self.own_node().map_or_else(binds, ToString::to_string));
         let ((soonest, _), (latest, latest_node)) = self.span();
-        let is_for_all = self.is_shared() && !self.is_without_bus;
+        let is_for_all = self.holds_all() && !self.is_without_bus;
         let due = match soonest {
             ..SOON_MS => units::due(Some(soonest)),
             left => format!("{}, at {}", units::due(Some(left)), units::time_of_day(now_ms.saturating_add(left))),
@@ -51,7 +51,8 @@ impl Known {
             (Some(prober), _) => format!("{prober} tries now, for all"),
             (None, ..SOON_MS) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, _) if is_for_all => format!("{due}, by {NEXT_PROBER}"),
-            (None, _) if self.is_shared() => format!("{due}, by each node for itself, because no bus is reached"),
+            (None, _) if self.is_shared() && self.is_without_bus => format!("{due}, by each node for itself, because no bus is reached"),
+            (None, _) if self.is_shared() => format!("{due}, by its reporters; other nodes need not wait for it"),
             (None, _) => due,
         };
         let later = latest_node.filter(|_| self.prober().is_none() && differ(soonest, latest));
@@ -142,6 +143,15 @@ mod tests {
             let probed = known.details(0).join("\n");
             assert_eq!(probed.contains("n1 tries now, for all"), expected.contains("for all"), "{probed}");
         }
+    }
+
+    #[test]
+    fn reporters_that_alone_are_held_make_the_next_attempt() {
+        let mut merger = Merger::default();
+        merger.add(&node("n1"), vec![BackoffEntry { binds: "reporters".to_owned(), ..shared("a:1", 1) }]);
+        let details = merger.into_known().remove(0).details(0).join("\n");
+        let parts = ["binds:        its reporters alone; ", ", by its reporters; other nodes need not wait for it"];
+        assert!(parts.iter().all(|part| details.contains(part)), "{details}");
     }
 
     #[test]
