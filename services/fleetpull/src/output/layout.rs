@@ -65,7 +65,7 @@ pub fn without_middle(text: &str, width: usize) -> String {
     format!("{begin}{end}")
 }
 
-/// Wraps a sentence into lines of `width` columns after commas, or between words if there is no comma. A wider word is cut.
+/// Wraps a sentence into lines of `width` columns after commas, and between the words of a part that is wider. A wider word is cut.
 #[must_use]
 pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -75,9 +75,15 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
             Some(_) => lines.push(format!("{GOES_ON}{part}")),
             None => lines.push(part.to_owned()),
         }
+        // The next part continues the last line of a part that is wider than a line.
+        if let Some(wide) = lines.pop_if(|line| measure_text_width(line.trim_end()) > width) {
+            lines.extend(folded(wide.trim_end(), width));
+            if let Some(line) = lines.last_mut() {
+                line.push(' ');
+            }
+        }
     }
-    let folded = lines.iter().flat_map(|line| folded(line.trim_end(), width));
-    folded.map(|line| truncate_str(&line, width, "...").into_owned()).collect()
+    lines.iter().map(|line| truncate_str(line.trim_end(), width, "...").into_owned()).collect()
 }
 
 /// Wraps a line into lines of `width` columns between words, and indents the continued lines. A wider word stays whole, so that it can be
@@ -147,6 +153,8 @@ mod tests {
         assert_eq!(wrapped(sentence, 40), ["1 of 3 there, 1 pulling, 1 held back,", "    2.0 MiB of 8.0 MiB, 1.0 MiB/s"]);
         assert_eq!(wrapped("without any comma at all", 10), ["without", "  any", "  comma at", "  all"]);
         assert_eq!(wrapped("one, unreasonably, two", 10), ["one,", "    unr...", "    two"]);
+        assert_eq!(wrapped("one, a much wider part, two, three", 14), ["one,", "    a much", "   wider part,", "    two, three"]);
+        assert_eq!(wrapped("no server is reached at all, it waits, ok", 24), ["no server is reached at", "    all, it waits, ok"]);
         assert_eq!(wrapped("", 10), Vec::<String>::new());
     }
 }
