@@ -104,7 +104,7 @@ fn the_status_of_one_node_begins_with_its_lost_bus() {
     fleet.nats.kill();
     let shown = until("n1 misses its bus", || {
         let shown = fleet.run(&["status", "--agent", &socket]).expect(0);
-        shown.stdout.starts_with("n1 has no bus for ").then_some(shown)
+        shown.stdout.starts_with("n1 has had no bus for ").then_some(shown)
     });
     assert!(shown.stdout.contains("\nBUS      lost for "), "{shown}");
     let status = fleet.rows(&["status", "--agent", &socket], 0).remove(0);

@@ -205,7 +205,7 @@ fn not_ready(nodes: &[Listed]) -> Vec<String> {
     let (named, others) = all.split_at(all.len().min(NAMED_NOT_READY));
     let sentence = |node: &&NodeDescription| match reason(node) {
         Some(reason) => format!("{} is degraded: {reason}", node.node),
-        None => format!("{} is {}", node.node, status_in_words(node)),
+        None => format!("{} has been {}", node.node, status_in_words(node)),
     };
     let further = (!others.is_empty()).then(|| format!("{} more are not ready: see them with -o wide", others.len()));
     named.iter().map(sentence).chain(further).collect()
@@ -260,8 +260,10 @@ pub(super) mod tests {
                 "n3          silent    -      -          -        -        -        -        -",
             ]
         );
-        let sentences =
-            ["n2.rack-7.example is degraded: no bus since 12:00:03Z: connection refused".to_owned(), "n3 is silent for 4m".to_owned()];
+        let sentences = [
+            "n2.rack-7.example is degraded: no bus since 12:00:03Z: connection refused".to_owned(),
+            "n3 has been silent for 4m".to_owned(),
+        ];
         assert_eq!(shown.facts, sentences);
     }
 

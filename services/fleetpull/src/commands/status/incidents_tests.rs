@@ -143,10 +143,10 @@ fn nats_that_is_dead_as_one_node_sees_it() {
     };
     assert_shown(
         sample,
-        &["n1 has no bus for 4m12s", "connection refused", "reconnects automatically", "1 node waits for 1 image, next attempt in 41s"],
+        &["n1 has had no bus for 4m12s", "connection refused", "reconnects automatically", "1 node waits for 1 image, next attempt in 41s"],
         [
             r"
-n1 has no bus for 4m12s: connection refused (os error 111),
+n1 has had no bus for 4m12s: connection refused (os error 111),
     it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
 BUS      lost for 4m12s; oldest unsent event 4m10s
@@ -157,7 +157,7 @@ ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
 0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
 ",
             r"
-n1 has no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically,
+n1 has had no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically,
     1 node waits for 1 image, next attempt in 41s
 BUS      lost for 4m12s; oldest unsent event 4m10s
 FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41

@@ -124,7 +124,7 @@ fn without_a_cause(pulls: &Pulls) -> Option<String> {
 /// The sentence on a node that has lost its bus, and how it goes on.
 pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss) -> String {
     let since = units::age(lost.since_ms);
-    format!("{node} has no bus for {since}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
+    format!("{node} has had no bus for {since}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
 }
 
 /// The sentence on a silent node: what to check, how the other nodes do, and how it reconnects.
