@@ -56,7 +56,7 @@ fn a_quota_is_spent() {
     let headers = [&[("retry-after", RETRY_AFTER), ("content-type", "application/json")], &limits[..]].concat();
     fleet.registry.faults().add(Fault::answer("/manifests/", 429, &headers, body));
     let incident = found_out_by_two(fleet, "v2");
-    let (cause, since) = (r"429 \(n2 \+1\)", r"0/100 left for \d+");
+    let (cause, since) = (r"429 \(n2 \+1\)", r"quota 0/100 left for \d+");
     let status = Names { cause, since, affected: "3 nodes wait for 1 image", next: r"next attempt in \d+" };
     let explain = Names { since: r"rate limited for \d+", affected: "it holds n1, n2, n3 back", ..status };
     take("quota-spent", &incident, &status, &explain);

@@ -102,11 +102,11 @@ fn a_429_with_a_quota_spent() {
     let sample = || Sample::of(3).knowing(&limited()).led(budget(OWNER, 0)).led(other()).waiting(3, APP, 7_200_000);
     assert_shown(
         sample,
-        &["429 (n1)", "0/100 left", "for 4m12s", "3 nodes wait for 1 image", "next attempt in 134m"],
+        &["429 (n1)", "quota 0/100 left for 4m12s", "3 nodes wait for 1 image", "next attempt in 134m"],
         [
             r"
-registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image,
-    next attempt in 134m
+registry.example: quota 0/100 left for 4m12s, 429 (n1),
+    3 nodes wait for 1 image, next attempt in 134m
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0
@@ -116,7 +116,7 @@ ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
 9c26  ghcr.example      slowed      37/s of 200/s; o...  -      -        0
 ",
             r"
-registry.example: 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next attempt in 134m
+registry.example: quota 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next attempt in 134m
 FLEET    prod-eu, 3 enforce, policy r41
 BUS      3 of 3 servers, 4 ms
 NODES    3: 3 ready, version 0.1.0

@@ -139,7 +139,9 @@ fn sentence_of(row: &Row) -> String {
     // The name is shortened, so that the figures after it stay visible.
     let what = without_middle(what(row), SENTENCE_WHAT);
     let since = row.since_ms.map(|since_ms| format!(" for {}", units::age(since_ms))).unwrap_or_default();
-    format!("{what}: {}{since}, {}, {}{}", row.state_in_words, row.cause, waiting(row), next(row))
+    // The table shows in another column what `0/100 left` is about.
+    let quota = if row.figures.as_ref().is_some_and(|figures| figures.is_spent) { "quota " } else { "" };
+    format!("{what}: {quota}{}{since}, {}, {}{}", row.state_in_words, row.cause, waiting(row), next(row))
 }
 
 fn waiting(row: &Row) -> String {
