@@ -42,6 +42,9 @@ fn list_of_a_node_without_a_bus_shows_when_it_makes_the_next_attempt() {
     node.give(Input::BusLost);
     let BackoffAnswer::Refused(refusal) = node.check(key("r/a:1"), true) else { panic!("not refused") };
     assert_eq!(listed(&node), [refusal.next_attempt_ms], "as it refuses, and not as with a bus: {by_entry:?}");
+    assert_eq!(node.core.binding_count(node.now), 1, "the entry holds the node back");
+    node.until(node.now.as_secs_f64() + refusal.next_attempt_ms as f64 / 1_000.0 + 1.0);
+    assert_eq!(node.core.binding_count(node.now), 0, "the node follows kubelet's rule");
 }
 
 /// The registry serves others, so no entry refuses all nodes, and only the node's own pause remembers the `Retry-After`.

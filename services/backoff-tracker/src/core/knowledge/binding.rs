@@ -17,14 +17,14 @@ impl Knowledge {
         self.replica.backoff_keys().filter_map(|backoff_key| self.entry(now, backoff_key)).collect()
     }
 
-    /// How many entries refuse this node.
+    /// How many entries refuse this node. Without a bus these are the entries that were known when it was lost, as long as they count.
     #[must_use]
     pub fn binding_count(&self, now: Duration) -> usize {
-        if self.is_without_bus() {
-            return 0;
-        }
-        let holds = |entry: &Entry| entry.refuses_all() && !self.exemptions.holds(now, entry.backoff_key.view());
-        self.entries(now).iter().filter(|entry| holds(entry)).count()
+        let counts = |entry: &Entry| {
+            self.without_bus.is_none_or(|without_bus| self.held_without_bus_until(entry, without_bus).is_some_and(|until| now < until))
+        };
+        let holds = |entry: &&Entry| entry.refuses_all() && !self.exemptions.holds(now, entry.backoff_key.view()) && counts(entry);
+        self.entries(now).iter().filter(holds).count()
     }
 
     pub(super) fn entry(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {

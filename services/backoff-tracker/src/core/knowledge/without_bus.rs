@@ -42,7 +42,7 @@ impl Knowledge {
     /// and then for its own turn, because no lease orders the nodes. It waits at least for `DEADLINES.bus_back_within` if they failed before
     /// the bus was lost: if they failed later, messages still arrive. `Retry-After` is always waited for. None if this node alone found the
     /// failure since: that concerns its own rule only.
-    fn held_without_bus_until(&self, entry: &Entry, WithoutBus { since, lost }: WithoutBus) -> Option<Duration> {
+    pub(super) fn held_without_bus_until(&self, entry: &Entry, WithoutBus { since, lost }: WithoutBus) -> Option<Duration> {
         let is_known_before = entry.failed_at < since;
         if !is_known_before && entry.newest.reporter == self.node {
             return None;
