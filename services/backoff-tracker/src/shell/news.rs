@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::Context;
-use contract::{DEADLINES, EventDetails, EventReason, PullEvent, TraceContext};
+use contract::{DEADLINES, EventDetails, EventReason, FailureClass, PullEvent, TraceContext};
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
@@ -54,7 +54,7 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
     };
     PullEvent {
         reason,
-        message: message(now, reason, news, lasted),
+        message: message(reason, news, lasted),
         image: news.backoff_key.in_view().reference().unwrap_or_default().to_owned(),
         registry: Some(news.backoff_key.view().registry.clone()),
         class: Some(news.backoff_key.class()),
@@ -66,24 +66,22 @@ fn event_of(now: Duration, reason: EventReason, news: &EntryNews, event: PullEve
     }
 }
 
-fn message(now: Duration, reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
+/// The message. It leaves out the next attempt, for which the event has a field.
+fn message(reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
     let (what, cause) = (news.backoff_key.in_words(), &news.cause);
+    let is_limit = news.backoff_key.class() == FailureClass::RateLimited;
+    let (fails, succeeds) = if is_limit { ("refuses pulls", "allows pulls") } else { ("fails", "succeeds") };
     let since = duration(whole_seconds(lasted));
-    let next = news.next_attempt.map_or(Duration::ZERO, |next| next.saturating_sub(now));
-    let next = format!("next attempt in {}", duration(whole_seconds(next)));
-    let nodes = if news.reporters == 1 { "1 node reports it".to_owned() } else { format!("{} nodes report it", news.reporters) };
+    let nodes = if news.reporters == 1 { "1 node".to_owned() } else { format!("{} nodes", news.reporters) };
     match reason {
         // Other nodes are not refused because of one node's report.
         EventReason::BackoffOpened if news.reporters == 1 => {
-            format!(
-                "{what} fails on 1 node, and others wait {} at most before they try: {cause} ({next})",
-                duration(DEADLINES.unconfirmed_for)
-            )
+            format!("{what} {fails} on {nodes}, and others wait {} at most before they try: {cause}", duration(DEADLINES.unconfirmed_for))
         }
-        EventReason::BackoffOpened => format!("{what} is held back for all nodes: {cause} ({nodes}; {next})"),
-        EventReason::BackoffProbed => format!("{what} was tried for all nodes and still fails after {since}: {cause} ({next})"),
-        EventReason::BackoffReleased => format!("{what} is not held back any more: it succeeds again after {since}"),
-        EventReason::RegistryUnavailable => format!("{what} cannot be used: {cause} ({nodes}; {next})"),
+        EventReason::BackoffOpened => format!("{what} {fails} on {nodes}, and all nodes wait: {cause}"),
+        EventReason::BackoffProbed => format!("{what} was tried for all nodes and still {fails} after {since}: {cause}"),
+        EventReason::BackoffReleased => format!("{what} {succeeds} again after {since}, and no node waits for it any more"),
+        EventReason::RegistryUnavailable => format!("{what} cannot be used, as {nodes} found: {cause}"),
         _ => format!("{what} can be used again after {since}"),
     }
 }
@@ -121,32 +119,39 @@ mod tests {
         let released =
             EntryNews { kind: EntryNewsKind::Released, cause: String::new(), next_attempt: None, reporters: 0, step: 0, ..opened.clone() };
         let opened_by_one = EntryNews { reporters: 1, ..opened.clone() };
+        let owner = BackoffKey::new(View { registry: "r.example".to_owned(), ..View::default() }, KeyInView::BudgetOwner("o".to_owned()));
+        let limited = EntryNews { backoff_key: Arc::new(owner), ..opened_by_one.clone() };
         let probed = EntryNews { kind: EntryNewsKind::Probed, ..opened.clone() };
         let table = [
             (
                 EventReason::BackoffOpened,
                 &opened,
-                "registry r.example:443 from zone a is held back for all nodes: ErrImagePull: connection refused (3 nodes report it; next attempt in 2s)",
+                "registry r.example:443 from zone a fails on 3 nodes, and all nodes wait: ErrImagePull: connection refused",
             ),
             (
                 EventReason::BackoffOpened,
                 &opened_by_one,
-                "registry r.example:443 from zone a fails on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused (next attempt in 2s)",
+                "registry r.example:443 from zone a fails on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused",
+            ),
+            (
+                EventReason::BackoffOpened,
+                &limited,
+                "budget o of registry r.example refuses pulls on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused",
             ),
             (
                 EventReason::RegistryUnavailable,
                 &opened,
-                "registry r.example:443 from zone a cannot be used: ErrImagePull: connection refused (3 nodes report it; next attempt in 2s)",
+                "registry r.example:443 from zone a cannot be used, as 3 nodes found: ErrImagePull: connection refused",
             ),
             (
                 EventReason::BackoffProbed,
                 &probed,
-                "registry r.example:443 from zone a was tried for all nodes and still fails after 10s: ErrImagePull: connection refused (next attempt in 2s)",
+                "registry r.example:443 from zone a was tried for all nodes and still fails after 10s: ErrImagePull: connection refused",
             ),
             (
                 EventReason::BackoffReleased,
                 &released,
-                "registry r.example:443 from zone a is not held back any more: it succeeds again after 10s",
+                "registry r.example:443 from zone a succeeds again after 10s, and no node waits for it any more",
             ),
             (EventReason::RegistryRecovered, &released, "registry r.example:443 from zone a can be used again after 10s"),
         ];
