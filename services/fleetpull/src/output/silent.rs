@@ -7,6 +7,7 @@ use contract::NodeName;
 use serde::Serialize;
 
 use super::known_failures::named;
+use super::units;
 
 /// A node that belongs to the fleet but does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +43,30 @@ pub fn milliseconds(ago: Duration) -> u64 {
     u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Names the silent nodes in a sentence. None if there are none.
+/// Says which silent nodes an answer leaves out, and for how long they have been silent. None if there are none.
 #[must_use]
 pub fn sentence(silent: &[Silent]) -> Option<String> {
+    let longest = units::age(milliseconds(silent.iter().map(|silent| silent.ago).max()?));
     let names: Vec<NodeName> = silent.iter().map(|silent| silent.node.clone()).collect();
-    (!names.is_empty()).then(|| format!("{}: known, but silent: `fleetpull nodes` says since when", named(&names)))
+    Some(match names.as_slice() {
+        [node] => format!("{node} has been silent for {longest} and is left out"),
+        nodes => format!("{} have been silent for up to {longest} and are left out", named(nodes)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_nodes_are_named_with_their_longest_silence() {
+        let silent = |node: &str, seconds| {
+            let (node, ago) = (node.parse().expect("a name"), Duration::from_secs(seconds));
+            Silent { node, ago, labels: None, known_for: 2 * ago }
+        };
+        assert_eq!(sentence(&[]), None);
+        assert_eq!(sentence(&[silent("n3", 42)]).as_deref(), Some("n3 has been silent for 42s and is left out"));
+        let of_two = sentence(&[silent("n3", 42), silent("n4", 240)]);
+        assert_eq!(of_two.as_deref(), Some("n3, n4 have been silent for up to 4m and are left out"));
+    }
 }

@@ -167,7 +167,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
         let rows = fleet.rows(command, 0);
         assert!(rows.iter().any(|row| row["node"] == quiet && row["state"] == "silent" && row["since_ms"].is_u64()), "{rows:?}");
         let text = fleet.run(command).expect(0);
-        assert!(text.stderr.contains(&format!("{quiet}: known, but silent")) || text.stdout.contains(quiet), "{text}");
+        assert!(text.stderr.contains(&format!("{quiet} has been silent for ")) || text.stdout.contains(quiet), "{text}");
     }
     // The silent node gets its standing pull as soon as it answers, whatever the state of the other nodes is then.
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];

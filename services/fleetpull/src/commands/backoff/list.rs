@@ -59,7 +59,8 @@ fn listing(gathered: &GatheredEntries, budgets: &[(&str, BudgetHold)], silent: &
     listing.unanswered.extend(gathered.unanswered.iter().map(|(node, silence)| format!("{node}: {silence}")));
     // A node that did not answer may hold something back.
     if gathered.known.is_empty() && budgets.is_empty() && !gathered.members.is_empty() && gathered.unanswered.is_empty() {
-        listing.remarks.push("nothing is held back".to_owned());
+        let of = if silent.is_empty() { "" } else { " on the nodes that answer" };
+        listing.remarks.push(format!("nothing is held back{of}"));
     }
     listing.remarks.extend(remarks(gathered));
     listing.remarks.extend(silent::sentence(silent));
@@ -105,6 +106,8 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use contract::NodeName;
 
     use super::*;
@@ -121,6 +124,11 @@ mod tests {
             let gathered = GatheredEntries { known, members: vec![member], pauses, unanswered, left_out: 0 };
             let remarks = listing(&gathered, &[], &[]).remarks;
             assert_eq!(remarks.iter().any(|remark| remark == "nothing is held back"), is_sure, "{remarks:?}");
+            let ago = Duration::from_secs(42);
+            let silent = Silent { node: node("n3"), ago, labels: None, known_for: 2 * ago };
+            let remarks = listing(&gathered, &[], &[silent]).remarks;
+            let of_others = remarks.iter().any(|remark| remark == "nothing is held back on the nodes that answer");
+            assert_eq!(of_others, is_sure, "{remarks:?}");
         }
     }
 

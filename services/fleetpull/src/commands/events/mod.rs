@@ -16,7 +16,7 @@ use super::outboxes;
 use crate::cli::EventsArgs;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, ASKED_AT_ONCE, FleetClient, ask_fleet};
-use crate::output;
+use crate::output::{self, silent};
 use printer::{Printer, published};
 
 /// How often an agent is polled for new events through its socket, which has no subscriptions.
@@ -78,7 +78,8 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let mut exit = Exit::Success;
     let mut events = Vec::new();
     let ask = |node: NodeName| async move { (kept(args, client, &node, 0).await, node) };
-    let mut answers = stream::iter(client.selected_nodes(&args.asked).await?).map(ask).buffered(ASKED_AT_ONCE);
+    let nodes = client.selected_nodes(&args.asked).await?;
+    let mut answers = stream::iter(nodes.clone()).map(ask).buffered(ASKED_AT_ONCE);
     while let Some((kept, node)) = answers.next().await {
         match kept {
             Ok((kept, _)) => events.extend(kept),
@@ -95,6 +96,9 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     events.iter().for_each(|event| printer.print(event));
     if events.is_empty() && exit == Exit::Success {
         print_that_none_came(args);
+    }
+    if !args.asked.question.output.quiet {
+        silent::sentence(&client.silent_of(&args.asked, &nodes).await).iter().for_each(|sentence| output::remark(sentence));
     }
     Ok(exit)
 }
