@@ -161,12 +161,13 @@ fn remarks(budget: &Budget) -> Vec<String> {
         [node] => Some(format!("{node}: reaches no leader of {of} and goes by its own share")),
         nodes => Some(format!("{}: reach no leader of {of} and go by their own share", named(nodes))),
     };
-    let last_leader = budget.state.leader.as_ref().filter(|_| !budget.state.leads);
-    let leaderless = last_leader.map(|last_leader| {
-        format!(
+    let leaderless = match &budget.state.leader {
+        _ if budget.state.leads => None,
+        Some(last_leader) => Some(format!(
             "{of}: no node that answered leads it (the last leader known is {last_leader}): its rate is not known, and its pulls are those of the nodes that answered"
-        )
-    });
+        )),
+        None => alone.is_none().then(|| format!("{of}: no node that answered knows a leader of it, so its rate is not known")),
+    };
     let slow = rows::why_slow(&budget.state).map(|why| format!("{of}: {why}"));
     let differing = differences(&budget.state, &budget.caps);
     let differing = differing.iter().map(|Difference { nodes, what }| format!("{}: {what} ({of})", names(nodes)));
@@ -339,6 +340,7 @@ mod tests {
         };
         assert_eq!(remarks(&["n1"]), ["n1: reaches no leader of hub and goes by its own share"]);
         assert_eq!(remarks(&["n1", "n2"]), ["n1, n2: reach no leader of hub and go by their own share"]);
+        assert_eq!(remarks(&[]), ["hub: no node that answered knows a leader of it, so its rate is not known"]);
     }
 
     #[test]
