@@ -40,7 +40,7 @@ impl BudgetOwner {
     pub fn in_words(&self) -> String {
         let View { registry, route, boot, .. } = &self.view;
         let login = if self.login == ANONYMOUS { "without login".to_owned() } else { format!("login {}", short(&self.login)) };
-        let mut words = format!("{registry} {login} from {}", self.egress);
+        let mut words = format!("{registry} {login} from egress {}", self.egress);
         if !route.is_empty() {
             words.push_str(&format!(" by route {}", short(route)));
         }
@@ -92,11 +92,15 @@ mod tests {
     #[test]
     fn an_owner_is_worded_for_people() {
         for (owner, words, login) in [
-            ("s|registry.example|||anonymous|eu-1", "registry.example without login from eu-1", "none"),
-            ("s|registry.example|0123456789ab||anonymous|eu-1", "registry.example without login from eu-1 by route 01234567", "none"),
+            ("s|registry.example|||anonymous|eu-1", "registry.example without login from egress eu-1", "none"),
+            (
+                "s|registry.example|0123456789ab||anonymous|eu-1",
+                "registry.example without login from egress eu-1 by route 01234567",
+                "none",
+            ),
             (
                 "s|localhost:5000||fedcba9876543210|00112233445566|e%7C1",
-                "localhost:5000 login 00112233 from e|1 on host fedcba98",
+                "localhost:5000 login 00112233 from egress e|1 on host fedcba98",
                 "00112233",
             ),
             ("hub", "hub", ""),

@@ -169,7 +169,7 @@ mod tests {
     fn owner_of_a_budget_is_shown_in_words() {
         let owner = "default|r.example|0123456789abcdef||anonymous|eu-1".to_owned();
         let key_parts = KeyParts { owner, ..KeyParts::of(EntryKind::Budget, "r.example") };
-        assert_eq!(key_in_words(&key_parts), "budget of r.example without login from eu-1 by route 01234567");
+        assert_eq!(key_in_words(&key_parts), "budget of r.example without login from egress eu-1 by route 01234567");
         assert_eq!(key_in_words(&KeyParts { owner: String::new(), ..key_parts }), "budget  of registry r.example");
     }
 

@@ -194,7 +194,7 @@ mod tests {
             (KeyParts { owner: "o".to_owned(), ..of(EntryKind::Budget) }, "budget o of registry r.example"),
             (
                 KeyParts { owner: "s|r.example|||anonymous|nat-1".to_owned(), ..of(EntryKind::Budget) },
-                "budget of registry r.example without login from nat-1",
+                "budget of registry r.example without login from egress nat-1",
             ),
             (repository(EntryKind::Repository), "repository r.example/a"),
             (repository(EntryKind::Login), "repository r.example/a with the present login"),
