@@ -58,14 +58,9 @@ impl Throttler {
 
 fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
     let lowered = rate.per_1000_s.unwrap_or(u64::MAX) < before.per_1000_s.unwrap_or(u64::MAX);
-    let per_second = |per_1000_s: u64| per_1000_s as f64 / 1_000.0;
-    let number = |rate: Rate| match rate.per_1000_s {
-        None => "any number of pulls".to_owned(),
-        Some(0) => "no pulls".to_owned(),
-        Some(per_1000_s) => format!("{} pulls a second", per_second(per_1000_s)),
-    };
+    let number = |rate: Rate| rate.per_1000_s.map_or_else(|| "any number of pulls".to_owned(), per_second);
     let allowed = match rate.starts_at {
-        Some(starts_at) => format!("{} pulls a second, and soon up to {}", per_second(starts_at), number(rate)),
+        Some(starts_at) => format!("{}, and soon up to {}", per_second(starts_at), number(rate)),
         None => number(rate),
     };
     let why = match (lowered, rate.cause, before.cause) {
@@ -81,6 +76,14 @@ fn in_words(budget: &str, rate: Rate, before: Rate) -> (EventReason, String) {
     };
     let reason = if lowered { EventReason::RateLowered } else { EventReason::RateRaised };
     (reason, format!("the budget of {budget} now allows {allowed} (before: {}){why}", number(before)))
+}
+
+fn per_second(per_1000_s: u64) -> String {
+    match per_1000_s {
+        0 => "no pulls".to_owned(),
+        1_000 => "1 pull a second".to_owned(),
+        _ => format!("{} pulls a second", per_1000_s as f64 / 1_000.0),
+    }
 }
 
 #[cfg(test)]
@@ -116,13 +119,13 @@ mod tests {
                 Rate { starts_at: Some(1_000), ..full },
                 found,
                 EventReason::RateRaised,
-                "the budget of hub now allows 1 pulls a second, and soon up to 2.5 pulls a second (before: 0.5 pulls a second): no overload of the registry is known any more",
+                "the budget of hub now allows 1 pull a second, and soon up to 2.5 pulls a second (before: 0.5 pulls a second): no overload of the registry is known any more",
             ),
             (
                 Rate { per_1000_s: Some(1_000), ..full },
                 full,
                 EventReason::RateLowered,
-                "the budget of hub now allows 1 pulls a second (before: 2.5 pulls a second): its cap was changed",
+                "the budget of hub now allows 1 pull a second (before: 2.5 pulls a second): its cap was changed",
             ),
             (
                 none,

@@ -264,8 +264,8 @@ pub struct PullEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventDetails {
-    /// The cause in a word: `quota` or `silent_nodes` of a rate; `slots` or `budget` of a waiting pull; `invalid_name` of a request that
-    /// cannot be parsed; `bus`, `runtime` or `events` of an agent.
+    /// The cause in a word: `policy`, `quota`, `silent_nodes`, `overload` or `starting` of a rate; `slots` or `budget` of a waiting pull;
+    /// `invalid_name` of a request that cannot be parsed; `bus`, `runtime` or `events` of an agent.
     pub cause: Option<String>,
     /// How long it lasted, in milliseconds: the failure that is over, or the agent's trouble or life.
     pub lasted_ms: Option<u64>,
