@@ -125,7 +125,7 @@ impl Known {
             return None;
         }
         if !self.is_quiet {
-            tracing::info!("there is no fleet policy any more: the nodes' own settings count");
+            tracing::info!("there is no fleet policy any more: the median of the nodes' settings applies");
         }
         *self = Self { created: created.to_owned(), is_quiet: self.is_quiet, ..Self::default() };
         self.none_at_first()

@@ -1,7 +1,7 @@
 //! The fleet policy: one revisioned document that operators write and every node reads.
 //!
-//! It caps the fleet's requests to registries, and limits sharing. For a value that it leaves out, the nodes' own settings apply. A node's
-//! own settings may only be stricter, and only for that node: a lower cap, and less sharing.
+//! It caps the fleet's requests to registries, and limits sharing. For a cap that it leaves out, the median of the nodes' settings applies,
+//! for sharing each node's own. A node's own settings may only be stricter, and only for that node: a lower cap, and less sharing.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,8 @@ pub const MOST_PER_SECOND: f64 = 100_000.0;
 pub const MOST_AT_ONCE: u64 = 1_000_000;
 /// The most characters of an invalid name that are shown.
 const SHOWN: usize = 60;
+/// What applies to a cap that is left out.
+const LEFT_OUT: &str = "if the policy sets no value, the median of the nodes' settings applies";
 
 /// Caps of one registry, for each login and address that the registry counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -92,7 +94,7 @@ pub enum PolicyError {
     #[error("{0:?} is no registry: name it as images do, like registry.example or localhost:5000")]
     NotARegistry(String),
     /// A registry has another name, and that one would apply.
-    #[error("{found:?} is called {name:?} here: write that")]
+    #[error("the registry {found:?} is {name:?} in images: write {name:?}")]
     AnotherName {
         /// As written.
         found: String,
@@ -100,9 +102,7 @@ pub enum PolicyError {
         name: String,
     },
     /// Out of range.
-    #[error(
-        "{place}.pulls_per_second is {value}: set {LEAST_PER_SECOND} to {MOST_PER_SECOND}, or leave it out (then the nodes' own settings count)"
-    )]
+    #[error("{place}.pulls_per_second is {value}: set {LEAST_PER_SECOND} to {MOST_PER_SECOND}, or leave it out ({LEFT_OUT})")]
     PerSecond {
         /// The table.
         place: String,
@@ -110,7 +110,7 @@ pub enum PolicyError {
         value: f64,
     },
     /// Out of range.
-    #[error("{place}.pulls_at_once is {value}: set 1 to {MOST_AT_ONCE}, or leave it out (then the nodes' own settings count)")]
+    #[error("{place}.pulls_at_once is {value}: set 1 to {MOST_AT_ONCE}, or leave it out ({LEFT_OUT})")]
     AtOnce {
         /// The table.
         place: String,

@@ -131,7 +131,7 @@ mod tests {
             ("registry = 3\n", "expected a table of registries"),
             ("{\"registry\": 3}", "expected a table of registries"),
             ("[registry.docker.io]\npulls_at_once = 1\n", "unknown field `io`"),
-            ("[registry.\"index.docker.io\"]\n", "is called \"docker.io\" here"),
+            ("[registry.\"index.docker.io\"]\n", "is \"docker.io\" in images"),
             ("[registry.\"https://ghcr.io\"]\n", "name it as images do"),
             ("[registry.\"ghcr.io\"]\npulls_at_once = 1\n[registry.\"ghcr.io\"]\n", "duplicate key"),
             ("{\"budget\": {\"pulls_per_second\": 0}}", "budget.pulls_per_second is 0"),
