@@ -201,10 +201,10 @@ const LIMITS: &str =
 fn header(fleet: &Fleet) -> String {
     let (name, stream) = (fleet.name(), fleet.event_stream());
     format!(
-        "# Made by `fleetpull nats-setup --accounts`: make it again instead of changing it, then `nats-server --signal reload`.\n\
-         # In these accounts a node may speak only as itself and change no bucket.\n\
+        "# Made by `fleetpull nats-setup --accounts`: instead of changing it, run that again, then `nats-server --signal reload`.\n\
+         # With these accounts a node can publish only as itself, and can neither make nor change a bucket.\n\
          #\n\
-         # Once, before the agents start, and after an upgrade: fleetpull nats-setup, as the user `setup`. It makes the fleet's buckets.\n\
+         # Before the agents start, and after an upgrade, run `fleetpull nats-setup` as the user `setup`: it makes the fleet's buckets.\n\
          #\n\
          # Who may do what on `{name}.v1.`:\n\
          {ROLES}\
@@ -236,21 +236,22 @@ const ROLES: &str = "\
 
 const BUCKETS: &str = "\
 #   reports    a node writes below its own name alone; all nodes read
-#   leases     all nodes write by compare-and-set and read: a lease is what they agree on
-#   leaders    the same for the leases of budgets' leaders and of the registrar; not republished, as they are renewed all the time
+#   leases     all nodes read, and write by compare-and-set, because they compete for leases
+#   leaders    the same for the leases of budget leaders and of the registrar; not republished, because they are renewed often
 #   pauses     all nodes write and read
 #   members    a node writes its own record alone; operators, pullers and viewers read which nodes there are
 #   policy     operators write; all nodes, pullers and viewers read
-#   keys       all nodes write and read; nobody else, as a holder of the fleet's key can guess at logins
+#   keys       all nodes write and read; no other role, because with the fleet's key guesses of logins can be tested
 ";
 
 const REST: &str = "\
-# What is stored in reports, leases, pauses and policy the server itself republishes on `know.<bucket>.<key>`. Nobody may publish there,
-# so a node knows from the key of a message which node wrote it.
+# The server republishes what is stored in reports, leases, pauses and policy on `know.<bucket>.<key>`. No user may publish there, so
+# the key of a message shows which node wrote it.
 #
-# `setup` alone makes buckets and changes their settings. Nobody deletes or purges one, or single messages of it: for that, add a user.
+# `setup` alone makes buckets and changes their settings. No user can delete or purge a bucket, or single messages of it: add one if
+# you need that.
 #
-# A node that was broken into can lie about itself, and take leases (each ends by itself). By the header `Nats-Rollup: all`, which
+# A compromised node can lie about itself, and take leases (each ends by itself). With the header `Nats-Rollup: all`, which
 # nats-server insists on where keys expire, it can empty reports, leases, leaders, pauses and members, not policy and keys: nodes
 # then use the reports that they have received, and write what is new. It can neither make, change, delete or purge a bucket, nor command
 # another node, publish a report, digest or event in its name, or receive requests to others.

@@ -18,13 +18,13 @@ Examples:
 
 Run it once for each fleet, with the login `setup` of its accounts, and again
 after an upgrade of Fleetpull or when a cluster has grown to three servers.
-What is as agents need it is left alone. What differs is shown, and changed if
-nothing is lost by it; else --force changes it.
+Buckets that are as agents need them are left alone. What differs is shown, and
+changed unless stored values may be lost by it: then --force changes it.
 
-Agents that may make buckets need none of this.
+If agents may make buckets themselves, this command is not needed.
 
 With --accounts DIR it asks no server. It writes, for the users that are named:
-  DIR/accounts.conf            who may do what: a node speaks only as itself
+  DIR/accounts.conf            who may do what: a node publishes only as itself
   DIR/nats-server.conf         a server with TLS that includes it; then yours
   DIR/seeds/NAME.nk            the user's secret key, mode 0600
   DIR/nats/context/NAME.json   how NAME connects (fleetpull --nats-context NAME)
