@@ -202,6 +202,8 @@ fn member(AgedEntry { entry, age }: &AgedEntry) -> Option<Silent> {
 mod tests {
     use std::sync::Arc;
 
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
     use bus::memory::MemoryBus;
     use bus::{Entry, SharedState as _};
     use clap::Parser as _;
@@ -251,6 +253,38 @@ mod tests {
             let replies = tokio::time::timeout(soon, client.replies_of(&nodes, &asked)).await;
             assert!(replies.is_ok_and(|replies| replies.is_empty()));
             assert!(tokio::time::timeout(soon, client.ask_each(&nodes, &asked)).await.is_err(), "the registrar is asked for the reason");
+        });
+    }
+
+    /// An agent of an older version, which only describes itself.
+    struct Old;
+
+    impl Actor for Old {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<DescribeNode>> for Old {
+        type Result = MessageResult<Ask<DescribeNode>>;
+
+        fn handle(&mut self, _: Ask<DescribeNode>, _: &mut Self::Context) -> Self::Result {
+            let description = serde_json::from_value(serde_json::json!({
+                "node": "n1", "instance": "i", "started_ms": 0, "version": "0.0.9", "state": "ok", "since_ms": 0, "runtime": "r",
+                "labels": {}, "zone": "", "pulling": 0, "waiting": 0, "backoff": 0, "share": "enforce",
+            }));
+            MessageResult(Ok(description.unwrap()))
+        }
+    }
+
+    #[test]
+    fn agent_that_is_too_old_for_a_command_is_not_called_silent() {
+        paused_system().block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let nodes: [NodeName; 1] = ["n1".parse().unwrap()];
+            let _serving = actors::serve_everywhere::<DescribeNode>(&client.wiring(&nodes[0]), Old.start().recipient()).await.unwrap();
+            assert_eq!(client.nodes().await.unwrap().len(), 1);
+            let why = client.ask_each(&nodes, &ListNodes {}).await.remove(0).1.unwrap_err();
+            assert!(why.starts_with("its agent has version 0.0.9 and does not know this command of version "), "{why}");
         });
     }
 
