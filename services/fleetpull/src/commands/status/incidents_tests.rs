@@ -199,6 +199,18 @@ PULLS    0 running, 0 waiting
 }
 
 #[test]
+fn silent_node_precedes_a_failure_for_which_no_node_waits() {
+    let sample = |waiting| {
+        let sample = Sample::of(2).knowing(&missing("0be1", APP)).waiting(waiting, APP, 1_000);
+        shown(sample.with(|answers| answers.silent = vec![silent(3, 252)]), 140)
+    };
+    for (waiting, expected) in [(0, "n3 has been silent for 4m12s: "), (1, "registry.example/team/app:v9: not found for 11m, ")] {
+        let text = sample(waiting);
+        assert!(text.starts_with(expected) && text.contains("\n0be1  registry.example/team/app:v9 "), "{text}");
+    }
+}
+
+#[test]
 fn nodes_that_do_not_report_their_entries_are_counted() {
     let text = shown(Sample::of(9).with(|answers| answers.unanswered = (1..=6).map(node).collect()), 140);
     assert!(text.starts_with("n1, n2, n3, n4 and 2 more did not list back-off entries or pulls in time: is the agent busy"), "{text}");

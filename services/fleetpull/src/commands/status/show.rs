@@ -82,7 +82,8 @@ fn sentence(status: &Status) -> String {
         let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
         return format!("{}{waits}", without_a_bus(node, lost));
     }
-    if let Some(row) = rows.first() {
+    // A node that does not work is worse than a failure for which no node waits.
+    if let Some(row) = rows.first().filter(|row| row.waiting.nodes > 0 || nodes.unwell.is_empty()) {
         return sentence_of(row);
     }
     if !nodes.unanswered.is_empty() && nodes.unwell.is_empty() {
