@@ -278,7 +278,7 @@ mod tests {
                 "IMAGE           NODE  STATE     PROGRESS        RATE         WAITS FOR      AGE",
                 "regis...ion:v2  n1    pulling   25% of 8.0 MiB  512.0 KiB/s  -              4s",
                 "busybox         n1    waiting   -               -            its turn       4s",
-                "regis...app:v9  n1    standing  -               -            404 (n3), ...  11m",
+                "regis...app:v9  n1    standing  -               -            404, in 41s    11m",
                 "regis...app:v9  n1    standing  -               -            its turn       11m",
                 "regis...app:v9  n2    standing  -               -            its pull       11m",
                 "-               n3    silent    -               -            -              4m",

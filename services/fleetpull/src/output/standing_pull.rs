@@ -63,7 +63,7 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
         Cell::from("standing"),
         Cell::nothing(),
         Cell::nothing(),
-        Cell::from(waits_for(status)),
+        Cell::from(waits_for(status, status.learned_by.as_deref())).or_in_short(&waits_for(status, None)),
         Cell::age(status.since_ms),
         Cell::count(status.callers.into()),
         Cell::age(status.left_ms),
@@ -79,8 +79,8 @@ pub fn counts(running: u64, waiting: u64, standing: u64) -> String {
     format!("{running} running, {waiting} waiting{standing}")
 }
 
-/// What the standing pull waits for, in a few words: the result of the last attempt, its node, and when the next one is due.
-fn waits_for(status: &StandingPullStatus) -> String {
+/// What the standing pull waits for, in a few words: the result of the last attempt, its node if given, and when the next one is due.
+fn waits_for(status: &StandingPullStatus, learned_by: Option<&str>) -> String {
     let Some(class) = status.class.filter(|_| status.state != StandingPullState::Pulling) else {
         return match (status.state, status.cause.as_str()) {
             (StandingPullState::Pulling, _) => "its pull".to_owned(),
@@ -89,7 +89,7 @@ fn waits_for(status: &StandingPullStatus) -> String {
         };
     };
     let mut words = got(class, &status.cause).to_owned();
-    if let Some(node) = &status.learned_by {
+    if let Some(node) = learned_by {
         words.push_str(&format!(" ({node})"));
     }
     match status.next_attempt_ms {

@@ -185,7 +185,7 @@ impl Table {
     }
 
     fn fitted(&self, row: &Row, column: usize, width: usize) -> Cell {
-        let cell = row.cells.get(column).cloned().unwrap_or_default();
+        let cell = row.cells.get(column).cloned().unwrap_or_default().within(width);
         match self.columns[column].gives_way {
             Some(GivesWay { by_middle: true, .. }) => cell.shortened(|text| without_middle(text, width)),
             Some(_) => cell.shortened(|text| truncate_str(text, width, CUT).into_owned()),

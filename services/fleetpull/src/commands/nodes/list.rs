@@ -168,7 +168,7 @@ fn cells(Listed { node, .. }: &Listed, now_ms: u64) -> Vec<Cell> {
         Cell::from(node.node.as_str()),
         status(node),
         Cell::from(node.zone.as_str()),
-        Cell::from(node.runtime.as_str()),
+        runtime(&node.runtime),
         Cell::from(node.version.as_str()),
         known(Cell::count(node.pulling)),
         known(Cell::count(node.waiting)),
@@ -182,6 +182,12 @@ fn cells(Listed { node, .. }: &Listed, now_ms: u64) -> Vec<Cell> {
         reason(node).map_or_else(Cell::nothing, Cell::from),
         Cell::from(labels.join(",")),
     ]
+}
+
+/// The runtime, in a narrow column without its version.
+fn runtime(name_and_version: &str) -> Cell {
+    let name = name_and_version.split(' ').next().unwrap_or_default();
+    Cell::from(name_and_version).or_in_short(name)
 }
 
 /// The status in one word, which is never cut.

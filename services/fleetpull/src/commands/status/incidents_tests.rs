@@ -113,7 +113,7 @@ NODES    3: 3 ready, version 0.1.0
 PULLS    0 running, 3 waiting, oldest wait 120m
 ID    WHAT              STATE       CAUSE                SINCE  NEXT     WAITING
 91c0  registry.example  0/100 left  429 (n1)             4m12s  in 134m  3 nodes
-9c26  ghcr.example      slowed      37/s of 200/s; o...  -      -        0
+9c26  ghcr.example      slowed      37/s of 200/s        -      -        0
 ",
             r"
 registry.example: quota 0/100 left for 4m12s, 429 (n1), 3 nodes wait for 1 image, next attempt in 134m

@@ -275,15 +275,21 @@ fn in_full(row: &Row) -> Vec<Cell> {
         0 => "0".to_owned(),
         nodes => format!("{}, {}", counted(nodes, "node"), counted(row.waiting.images, "image")),
     };
-    let [id, what, scope, cause, since] = [row.id.as_str(), what(row), &row.scope, &row.cause, &since(row)].map(Cell::from);
-    vec![id, what, scope, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
+    let [id, what, scope, since] = [row.id.as_str(), what(row), &row.scope, &since(row)].map(Cell::from);
+    vec![id, what, scope, state(row), cause(row), since, Cell::from(next), Cell::from(waiting)]
 }
 
 fn in_short(row: &Row) -> Vec<Cell> {
     let next = if row.prober.is_some() { "now".to_owned() } else { units::due(row.next_attempt_ms) };
     let waiting = if row.waiting.nodes == 0 { "0".to_owned() } else { counted(row.waiting.nodes, "node") };
-    let [id, what, cause, since] = [row.id.as_str(), what(row), &row.cause, &since(row)].map(Cell::from);
-    vec![id, what, state(row), cause, since, Cell::from(next), Cell::from(waiting)]
+    let [id, what, since] = [row.id.as_str(), what(row), &since(row)].map(Cell::from);
+    vec![id, what, state(row), cause(row), since, Cell::from(next), Cell::from(waiting)]
+}
+
+/// The cause; in a narrow column without the node that found it, or without what lowered a rate.
+fn cause(row: &Row) -> Cell {
+    let short = row.cause.split(" (").next().and_then(|cause| cause.split("; ").next()).unwrap_or_default();
+    Cell::from(row.cause.as_str()).or_in_short(short)
 }
 
 /// The state. A budget that has not used up its quota only slows pulls down.

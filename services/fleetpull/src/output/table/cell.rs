@@ -13,6 +13,8 @@ const NOTHING: &str = "-";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
+    /// The text in a column that is too narrow for all of it, so that a figure is left out and not cut.
+    short: Option<String>,
     /// The figure for sorting. None if the text is used.
     figure: Option<u64>,
     tone: Tone,
@@ -47,13 +49,13 @@ impl Cell {
     /// A number.
     #[must_use]
     pub fn count(count: u64) -> Self {
-        Self { text: count.to_string(), figure: Some(count), tone: Tone::Plain }
+        Self { text: count.to_string(), figure: Some(count), ..Self::default() }
     }
 
     /// The time since something happened, or a duration.
     #[must_use]
     pub fn age(ms: u64) -> Self {
-        Self { text: units::age(ms), figure: Some(ms), tone: Tone::Plain }
+        Self { text: units::age(ms), figure: Some(ms), ..Self::default() }
     }
 
     /// The same, or an unknown value.
@@ -68,6 +70,12 @@ impl Cell {
         Self { figure: Some(figure), ..self }
     }
 
+    /// Sets the text for a narrow column.
+    #[must_use]
+    pub fn or_in_short(self, short: &str) -> Self {
+        Self { short: Some(one_line(short)), ..self }
+    }
+
     /// Sets the tone.
     #[must_use]
     pub fn toned(self, tone: Tone) -> Self {
@@ -80,6 +88,16 @@ impl Cell {
 
     pub(super) fn width(&self) -> usize {
         measure_text_width(&self.text)
+    }
+
+    /// The cell for a column of this width: the short text, if there is one and the whole one is too wide.
+    pub(super) fn within(mut self, width: usize) -> Self {
+        if self.width() > width
+            && let Some(short) = self.short.take()
+        {
+            self.text = short;
+        }
+        self
     }
 
     pub(super) fn shortened(self, shorten: impl FnOnce(&str) -> String) -> Self {

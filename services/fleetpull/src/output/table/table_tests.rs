@@ -45,6 +45,16 @@ fn narrow_table_shortens_texts_and_keeps_figures() {
 }
 
 #[test]
+fn narrow_column_shows_the_short_text_of_a_cell_and_cuts_no_figure() {
+    let mut table = Table::new(&COLUMNS);
+    let cause = Cell::from("503 (node-0007 +123)").or_in_short("503");
+    table.add("a", vec![Cell::from("a"), Cell::from("n1"), cause, Cell::from("due"), Cell::nothing()]);
+    let row = |width| table.lines(&Look { has_header: false, ..Look::of_width(width) }).remove(0);
+    assert_eq!(row(None), "a  n1  503 (node-0007 +123)  due");
+    assert_eq!(row(Some(20)), "a  n1  503       due");
+}
+
+#[test]
 fn a_wide_table_has_more_columns_and_shortens_nothing() {
     let look = Look { is_wide: true, ..Look::of_width(None) };
     let lines = sample().lines(&look);
