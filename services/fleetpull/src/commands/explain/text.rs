@@ -1,11 +1,13 @@
 //! Explanations as text: first why the image waits, then the verdict of each node, then the details of each cause.
 
 use clock::Clock;
+use contract::NodeName;
 use contract::messages::pull_coordinator::{EndpointLogins, PullPolicy};
 use image::Reference;
 
 use super::{Findings, Verdict, summary};
 use crate::commands::{backoff, status};
+use crate::output::known_failures::named_few;
 use crate::output::layout::wrapped;
 use crate::output::listing::terminal_width;
 use crate::output::{self, one_line};
@@ -23,8 +25,13 @@ pub(super) fn print(reference: &Reference, findings: &Findings) {
     if verdicts.len() > VERDICTS_SHOWN {
         verdicts.sort_by_key(|verdict| verdict.explanation.as_ref().is_ok_and(|explanation| explanation.next_attempt_ms.is_none()));
     }
-    for verdict in verdicts.iter().take(VERDICTS_SHOWN) {
-        print_verdict(verdict, findings.known.is_empty());
+    let shown = verdicts.get(..VERDICTS_SHOWN).unwrap_or(&verdicts);
+    let logins = common_logins(shown);
+    for verdict in shown {
+        print_verdict(verdict, findings.known.is_empty(), logins.is_none());
+    }
+    if let Some((nodes, logins)) = &logins {
+        logins.iter().for_each(|login| output::fact(&one_line(&format!("{}: {login}", named_few(nodes)))));
     }
     if verdicts.len() > VERDICTS_SHOWN {
         output::fact(&format!("and {} more nodes: --node NAME or --output json shows them", verdicts.len() - VERDICTS_SHOWN));
@@ -51,8 +58,24 @@ fn login_line(EndpointLogins { endpoint, logins, none_because }: &EndpointLogins
     }
 }
 
-/// Prints a verdict, with its cause unless the details below contain it.
-fn print_verdict(verdict: &Verdict, with_cause: bool) {
+/// The logins that a pull would send, in lines. Empty if the image is present and will not be requested.
+fn login_lines(verdict: &Verdict) -> Vec<String> {
+    let Ok(explanation) = &verdict.explanation else { return Vec::new() };
+    let is_requested = explanation.present != Some(true) || explanation.policy == PullPolicy::Always.as_str();
+    explanation.logins.iter().filter(|_| is_requested).map(login_line).collect()
+}
+
+/// The nodes that would send logins and these in lines, if there are several such nodes and all would send the same.
+fn common_logins(verdicts: &[&Verdict]) -> Option<(Vec<NodeName>, Vec<String>)> {
+    let of_node = |verdict: &&Verdict| Some((verdict.node.clone()?, login_lines(verdict)));
+    let (nodes, logins): (Vec<NodeName>, Vec<Vec<String>>) =
+        verdicts.iter().filter_map(of_node).filter(|(_, lines)| !lines.is_empty()).unzip();
+    let first = logins.first().filter(|first| logins.len() > 1 && logins.iter().all(|other| other == *first))?;
+    Some((nodes, first.clone()))
+}
+
+/// Prints a verdict, with its cause unless the details below contain it, and with its logins unless they are those of other nodes too.
+fn print_verdict(verdict: &Verdict, with_cause: bool, with_logins: bool) {
     let place = verdict.node.as_ref().map_or_else(|| "here".to_owned(), ToString::to_string);
     match &verdict.explanation {
         Err(error) => output::fact(&format!("{place}: it is not known what would happen: {error}")),
@@ -65,12 +88,28 @@ fn print_verdict(verdict: &Verdict, with_cause: bool) {
                     output::fact(&format!("  {name}: {}", one_line(detail)));
                 }
             }
-            // Logins are left out if the image is present and will not be requested.
-            let shown = explanation
-                .logins
-                .iter()
-                .filter(|_| explanation.present != Some(true) || explanation.policy == PullPolicy::Always.as_str());
-            shown.for_each(|logins| output::fact(&format!("  {}", one_line(&login_line(logins)))));
+            login_lines(verdict).iter().filter(|_| with_logins).for_each(|login| output::fact(&format!("  {}", one_line(login))));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::pull_coordinator::Explanation;
+
+    use super::*;
+
+    #[test]
+    fn logins_that_several_nodes_would_send_are_given_once() {
+        let verdict = |node: &str, present, login: &str| {
+            let logins = vec![EndpointLogins { endpoint: "r.example".to_owned(), logins: vec![login.to_owned()], none_because: None }];
+            let explanation = Explanation { present: Some(present), logins, ..Explanation::default() };
+            Verdict { node: Some(node.parse().expect("a name")), explanation: Ok(explanation) }
+        };
+        let (one, two, other) = (verdict("n1", false, "a"), verdict("n2", false, "a"), verdict("n4", false, "b"));
+        let there = verdict("n3", true, "b");
+        let names = |verdicts: &[&Verdict]| common_logins(verdicts).map(|(nodes, logins)| (named_few(&nodes), logins));
+        assert_eq!(names(&[&one, &two, &there]), Some(("n1, n2".to_owned(), vec!["login: r.example gets the a".to_owned()])));
+        assert_eq!([names(&[&one]), names(&[&one, &there]), names(&[&one, &two, &other])], [None, None, None]);
     }
 }

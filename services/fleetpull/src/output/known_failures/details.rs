@@ -87,7 +87,10 @@ fn binds_in_words(binds: &str) -> &str {
 }
 
 fn nodes_know(nodes: &[NodeName]) -> String {
-    if nodes.len() == 1 { "1 node knows".to_owned() } else { format!("{} nodes know", nodes.len()) }
+    match nodes {
+        [node] => format!("{node} knows"),
+        nodes => format!("{} nodes know", nodes.len()),
+    }
 }
 
 fn full_view(view: &View) -> String {
@@ -150,7 +153,7 @@ mod tests {
         let mut merger = Merger::default();
         merger.add(&node("n1"), vec![BackoffEntry { binds: "reporters".to_owned(), ..shared("a:1", 1) }]);
         let details = merger.into_known().remove(0).details(0).join("\n");
-        let parts = ["binds:        its reporters alone; ", ", by its reporters; other nodes need not wait for it"];
+        let parts = ["binds:        its reporters alone; n1 knows it", ", by its reporters; other nodes need not wait for it"];
         assert!(parts.iter().all(|part| details.contains(part)), "{details}");
     }
 
