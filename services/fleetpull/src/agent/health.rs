@@ -39,7 +39,7 @@ impl Health {
         let degraded = [("bus", &self.bus), ("events", &self.events)];
         if !verbose && self.is_ready() {
             // The problem of the events names them.
-            let bus = self.bus.as_ref().map(|problem| format!("bus {problem}"));
+            let bus = self.bus.as_ref().map(|problem| format!("bus: {problem}"));
             let problems = bus.into_iter().chain(self.events.clone()).collect::<Vec<_>>().join("; ");
             return if problems.is_empty() { "ok\n".to_owned() } else { format!("ok, degraded: {problems}\n") };
         }
@@ -73,7 +73,7 @@ mod tests {
         let lines = "[!]events degraded: events cannot be stored: disk full\nreadyz check passed, degraded";
         assert!(full.readyz(true).contains(lines), "{}", full.readyz(true));
         let alone = Health { bus: problem("no bus since 12:00"), ..Health::default() };
-        assert_eq!((alone.is_ready(), alone.readyz(false).as_str()), (true, "ok, degraded: bus no bus since 12:00\n"));
+        assert_eq!((alone.is_ready(), alone.readyz(false).as_str()), (true, "ok, degraded: bus: no bus since 12:00\n"));
         assert!(
             alone.readyz(true).contains("[!]bus degraded: no bus since 12:00\n[+]events ok\nreadyz check passed, degraded"),
             "{}",

@@ -209,7 +209,7 @@ fn ready_does_not_depend_on_the_bus_and_its_loss_is_reported() {
             && ready.body.contains("readyz check passed, degraded"),
         "{ready:?}"
     );
-    assert!(ask("/readyz").body.starts_with("ok, degraded: bus no bus since "), "{ready:?}");
+    assert!(ask("/readyz").body.starts_with("ok, degraded: bus: no bus since "), "{ready:?}");
     assert_eq!((ask("/livez").status, ask("/livez").body.as_str()), (200, "ok\n"));
     until("the metrics show it", || (value(&agent.metrics(), "fleetpull_bus_state", "state=\"disconnected\"") == Some(1.0)).then_some(()));
     assert_eq!(value(&agent.metrics(), "fleetpull_bus_lost_total", ""), Some(1.0));
