@@ -153,6 +153,26 @@ fn a_refusal_names_the_last_failed_attempt_and_its_time() {
 }
 
 #[test]
+fn own_failures_are_listed_since_the_first_of_them_with_their_number() {
+    let mut node = Node::new();
+    let listed = |node: &Node, at| {
+        let entry = node.core.list(at_seconds(at)).remove(0);
+        (entry.since_ms, entry.last_ms_ago, entry.step)
+    };
+    for at in [5, 15, 35] {
+        node.fail(at, &key("busybox"));
+    }
+    assert_eq!(listed(&node, 40), (35_000, 5_000, 3));
+    node.fail(635, &key("busybox"));
+    assert_eq!(listed(&node, 636), (631_000, 1_000, 4));
+    node.fail(1_236, &key("busybox"));
+    assert_eq!(listed(&node, 1_237), (1_000, 1_000, 1), "the delay has started over too");
+    node.succeed(1_240, &key("busybox"));
+    node.fail(1_250, &key("busybox"));
+    assert_eq!(listed(&node, 1_251), (1_000, 1_000, 1));
+}
+
+#[test]
 fn success_clears_unlike_kubelet() {
     let mut node = Node::new();
     node.fail(0, &key("busybox"));

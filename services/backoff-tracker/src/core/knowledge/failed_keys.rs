@@ -16,7 +16,7 @@ use std::time::Duration;
 use contract::messages::backoff_tracker::{BackoffCounts, LocalKey};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
-use super::own_failures::{Cleared, Failed, OwnFailure, OwnRule};
+use super::own_failures::{Cleared, Failed, OwnFailure, OwnRule, Streak};
 use crate::core::delays::{BackoffPolicy, Delay};
 use crate::core::remove_from_index;
 
@@ -38,6 +38,8 @@ const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct FailedKey {
     pub(super) failure: Arc<OwnFailure>,
+    /// The failures since the last success. It begins anew when the own rule's delay does.
+    pub(super) streak: Streak,
     /// When the attempt began.
     pub(super) began: Duration,
     /// What the failure is about. A success on one of them shows that the cause is removed.
@@ -140,6 +142,7 @@ impl FailedKeys {
         let (policy, last) = (self.policy, self.clear(key).unwrap_or_default());
         let Failed { failure, backoff_keys, own_rule, cleared, pauses } = failed;
         let now = failure.at;
+        let streak = last.streak.next(now, now.saturating_sub(last.failure.at) > policy.max * 2);
         let own_rule = match own_rule {
             OwnRule::Refuses(None) => Some(policy.next(last.own_rule, now)),
             OwnRule::Refuses(Some(failing)) => Some(policy.next_since(last.own_rule, now, failing)),
@@ -159,8 +162,8 @@ impl FailedKeys {
         }
         let began = cleared.map_or(now, |cleared| cleared.began);
         self.by_age.insert((now, key.clone()));
-        self.keys
-            .insert(key.clone(), FailedKey { failure, began, backoff_keys, is_current: true, own_rule, floor, paused_until, by_chance });
+        let failed_key = FailedKey { failure, streak, began, backoff_keys, is_current: true, own_rule, floor, paused_until, by_chance };
+        self.keys.insert(key.clone(), failed_key);
         self.make_room(now);
     }
 

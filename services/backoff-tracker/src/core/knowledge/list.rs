@@ -50,7 +50,6 @@ impl Knowledge {
     }
 
     pub(super) fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {
-        let ago = |date: Duration| u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX);
         let failing = self.replica.reports(entry.backoff_key.id()).filter(|report| report.finding.details().is_some());
         let newest = std::iter::once(entry.newest.reporter.to_string());
         let mut others: Vec<String> = failing.map(|report| report.reporter.to_string()).collect();
@@ -65,8 +64,8 @@ impl Knowledge {
             reporters: newest.chain(others).take(REPORTERS_NAMED).collect(),
             reporter_count: entry.reporters as u64,
             step: entry.step,
-            since_ms: ago(entry.failing_since),
-            last_ms_ago: ago(entry.failed_at),
+            since_ms: ago(now, entry.failing_since),
+            last_ms_ago: ago(now, entry.failed_at),
             next_attempt_ms: milliseconds(self.next_attempt_here(now, entry).saturating_sub(now)),
             probed_by: None,
             cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
@@ -82,18 +81,17 @@ impl Knowledge {
     ) -> impl Iterator<Item = BackoffEntry> + 'a {
         keys.map(move |(key, failed)| {
             let left = failed.and_then(|failed| self.decided(now, failed)).or_else(|| self.failed_keys.held(now, key));
-            let failure = failed.map(|failed| &failed.failure);
-            let ago =
-                failure.map(|failure| u64::try_from(now.saturating_sub(failure.at).as_millis()).unwrap_or(u64::MAX)).unwrap_or_default();
+            let (failure, streak) = (failed.map(|failed| &failed.failure), failed.map(|failed| failed.streak));
+            let ago = |date: Option<Duration>| date.map(|date| ago(now, date)).unwrap_or_default();
             BackoffEntry {
                 key: in_words(key),
                 key_parts: key_parts(key),
                 class: failure.map(|failure| failure.class).unwrap_or_default(),
                 binds: "this node".to_owned(),
                 reporter_count: 1,
-                step: 1,
-                since_ms: ago,
-                last_ms_ago: ago,
+                step: streak.map_or(1, |streak| streak.failures),
+                since_ms: ago(streak.map(|streak| streak.since)),
+                last_ms_ago: ago(failure.map(|failure| failure.at)),
                 next_attempt_ms: left.map(milliseconds).unwrap_or_default(),
                 cause: failure.map(|failure| failure.cause.clone()).unwrap_or_default(),
                 trace: failure.and_then(|failure| failure.trace),
@@ -101,6 +99,11 @@ impl Knowledge {
             }
         })
     }
+}
+
+/// How long ago a date was, in milliseconds.
+fn ago(now: Duration, date: Duration) -> u64 {
+    u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The nodes that an entry refuses, in one word. All nodes list the same word, the reporter included, because a list of the fleet shows an

@@ -32,6 +32,24 @@ pub(super) struct OwnFailure {
     pub(super) trace: Option<TraceContext>,
 }
 
+/// The failures of a key in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Streak {
+    /// When the first of them was reported.
+    pub(super) since: Duration,
+    pub(super) failures: u32,
+}
+
+impl Streak {
+    /// The streak after one more failure.
+    pub(super) fn next(self, now: Duration, begins_anew: bool) -> Self {
+        if self.failures == 0 || begins_anew {
+            return Self { since: now, failures: 1 };
+        }
+        Self { failures: self.failures.saturating_add(1), ..self }
+    }
+}
+
 /// One more failure of a key, and what it changes.
 #[derive(Debug)]
 pub(super) struct Failed {
