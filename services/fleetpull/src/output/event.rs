@@ -67,7 +67,7 @@ pub struct Rows {
 }
 
 /// The width of a row with all columns, without its message.
-const IN_FULL: usize = 140;
+const IN_FULL: usize = 148;
 /// The type of events about problems.
 const WARNING: &str = EventType::Warning.as_str();
 
@@ -112,7 +112,7 @@ impl Rows {
         let [seen, kind, reason, node, image, cause, finder, next, message] = cells;
         let begin = format!("{seen:<18}  {kind:<7}  {reason:<17}  {node:<12}");
         if self.is_in_full {
-            format!("{begin}  {image:<32}  {cause:<12}  {finder:<12}  {next:<12}  {message}")
+            format!("{begin}  {image:<32}  {cause:<20}  {finder:<12}  {next:<12}  {message}")
         } else {
             format!("{begin}  {message}")
         }
@@ -172,7 +172,7 @@ mod tests {
         (held["data"]["class"], held["data"]["learned_by"], held["data"]["next_attempt_ms"]) =
             ("not_found".into(), "n2\n".into(), 286_000.into());
         let lines = rows.lines(&held, now_ms);
-        assert!(lines[0].contains("app:1") && lines[0].contains("not_found     n2            in 41s        404"), "{lines:?}");
+        assert!(lines[0].contains("app:1") && lines[0].contains("not_found             n2            in 41s        404"), "{lines:?}");
         assert!(text(&held).ends_with("404 [2J  (not_found, found by n2 , next attempt 4m46s later)"), "{}", text(&held));
         let second = rows.lines(&event(Value::Null, Value::Null), now_ms);
         assert_eq!(second.len(), 1);

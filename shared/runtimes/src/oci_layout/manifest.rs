@@ -99,7 +99,7 @@ impl Manifest {
         let header = content_type.split(';').next().unwrap_or_default().trim();
         let document: Document = serde_json::from_slice(text).map_err(|error| format!("the manifest cannot be read: {error}"))?;
         if header.starts_with(SCHEMA_1) || document.schema_version == Some(1) {
-            return Err("the image has a manifest of the old schema 1; push it again with a newer tool".to_owned());
+            return Err("the image has a manifest of the old schema 1, which only old tools write".to_owned());
         }
         let body = document.media_type.as_str();
         let known = |name: &str| [OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST].contains(&name);

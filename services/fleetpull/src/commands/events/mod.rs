@@ -118,7 +118,7 @@ async fn show_history(args: &EventsArgs, client: &FleetClient, printer: &mut Pri
         Some(0) => print_that_none_came(args),
         Some(_) => {}
         None => {
-            output::warn("the fleet's stream of events cannot be read: the events in the agents' outboxes are shown instead");
+            print_that_outboxes_are_read(args, client);
             let nodes = client.selected_nodes(&args.asked).await?;
             let shown = outboxes::show(&history, client, nodes, |event| wanted.takes(event), |event| printer.print(event)).await;
             shown.silent.iter().for_each(|(node, silence)| output::remark(&format!("{node}: {silence}")));
@@ -129,6 +129,15 @@ async fn show_history(args: &EventsArgs, client: &FleetClient, printer: &mut Pri
         }
     }
     Ok(Exit::Success)
+}
+
+/// Says that the events are those of the agents' outboxes. Behind a socket this is no problem.
+fn print_that_outboxes_are_read(args: &EventsArgs, client: &FleetClient) {
+    if client.bus().is_some() {
+        output::warn("the fleet's stream of events cannot be read: the events in the agents' outboxes are shown instead");
+    } else if !args.asked.question.output.quiet {
+        output::remark("these events are from the agent's outbox: its socket does not reach the fleet's stream");
+    }
 }
 
 /// Says that there is no matching event.
