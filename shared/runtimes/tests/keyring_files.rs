@@ -110,7 +110,7 @@ async fn unparsable_file_is_an_error_without_content() {
     ] {
         std::fs::write(&file, content).unwrap();
         let error = keyring.lookup(&Audience::runtime("registry.example/app")).await.unwrap_err();
-        let expected = format!("cannot use the registry logins in {}: {problem}; mend the file or log in again", file.display());
+        let expected = format!("cannot use the registry logins in {}: {problem}; correct the file or log in again", file.display());
         assert_eq!(error.to_string(), expected);
         assert!(!format!("{error:?}").contains("hunter2"));
     }

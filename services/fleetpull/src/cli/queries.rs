@@ -210,7 +210,7 @@ impl ExplainArgs {
             (Some(name), _) if pod::is_kind(&self.image) => name,
             (Some(_), _) => return Err(UsageError("explain takes one image, or `pod NAMESPACE/NAME`".to_owned())),
             (None, Some(_)) => {
-                pod::name_of(&self.image).ok_or_else(|| UsageError("-n is a pod's: explain pod NAME -n NAMESPACE".to_owned()))?
+                pod::name_of(&self.image).ok_or_else(|| UsageError("-n is for a pod: write explain pod NAME -n NAMESPACE".to_owned()))?
             }
             (None, None) => return Ok(None),
         };

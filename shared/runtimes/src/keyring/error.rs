@@ -17,7 +17,7 @@ pub enum KeyringError {
         problem: String,
     },
     /// A file has the wrong content.
-    #[error("cannot use the registry logins in {}: {problem}; mend the file or log in again", .path.display())]
+    #[error("cannot use the registry logins in {}: {problem}; correct the file or log in again", .path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,

@@ -57,7 +57,7 @@ fn explain_shows_what_would_fail_here_before_a_registry_is_asked() {
         (&["--store", "file/below"], "the store file/below cannot be used: ", "a file stands where the store"),
         (&["--store", "file"], "the store file cannot be used: ", "name another folder with --store"),
         (&["--store", "store", "--authfile", "gone.json"], "cannot read the registry logins in gone.json: ", "with --authfile"),
-        (&["--store", "store", "--authfile", "broken.json"], "cannot use the registry logins in broken.json: ", "mend the file"),
+        (&["--store", "store", "--authfile", "broken.json"], "cannot use the registry logins in broken.json: ", "correct the file"),
         (&["--store", "store", "--authfile", "helper.json"], "credential helper docker-credential-of-nobody, ", "install it"),
         (
             &["--runtime", "cri", "--runtime-endpoint", "unix:///nope", "--policy", "Always"],

@@ -161,7 +161,7 @@ fn what_to_clear(what: &str, named: &[Known]) -> Result<String> {
         [one] => Ok(one.entry.key.clone()),
         several => {
             let keys: Vec<&str> = several.iter().map(|known| known.entry.key.as_str()).collect();
-            Err(UsageError(format!("{what} is the beginning of several keys: {}", keys.join(", "))).into())
+            Err(UsageError(format!("{what} is the beginning of several keys, give more of one: {}", keys.join(", "))).into())
         }
     }
 }
@@ -175,7 +175,7 @@ async fn clear(client: &FleetClient, gathered: &GatheredEntries, list: &ListBack
         gathered.members.iter().filter(|member| member.share != "off" && !member.alone).map(|member| &member.node).collect();
     let first =
         holders.iter().find(|node| sharing.contains(node)).or(holders.first()).or(gathered.members.first().map(|member| &member.node));
-    let Some(first) = first.cloned() else { bail!("no node answered") };
+    let Some(first) = first.cloned() else { bail!("no node answered, so nothing was cleared") };
     send_clear(client, std::slice::from_ref(&first), command, &mut cleared).await;
     let mut left = look(client, &holders, list, gathered, &mut cleared).await;
     if !left.is_empty() {

@@ -67,7 +67,7 @@ async fn in_force(client: &FleetClient, nodes: &[NodeName]) -> Result<Vec<Pause>
             Err(error) => last = format!("{node}: {}", client.explain_silence(node, &error).await),
         }
     }
-    bail!("no agent answered which pauses are in force: {last}")
+    bail!("no agent says which pauses are in force: {last}")
 }
 
 async fn send_pause(client: &FleetClient, nodes: &[NodeName], command: PauseSharing) -> Result<Vec<Pause>> {

@@ -63,9 +63,10 @@ impl Endpoint {
 
     async fn ask(&self) -> Result<Vec<u8>> {
         let port = self.uri.port_u16().unwrap_or(HTTPS_PORT);
-        let stream = TcpStream::connect((self.host.as_str(), port)).await.context("no connection")?;
+        let stream =
+            TcpStream::connect((self.host.as_str(), port)).await.with_context(|| format!("no connection to {}:{port}", self.host))?;
         let name = ServerName::try_from(self.host.clone()).context("its host is no name of a server")?;
-        let stream = self.tls.connect(name, stream).await.context("no TLS")?;
+        let stream = self.tls.connect(name, stream).await.context("the TLS handshake failed")?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = self.request()?;
         let exchange = async {
@@ -167,7 +168,10 @@ mod tests {
         assert_eq!(document.unwrap(), b"{}");
         assert!(asked.starts_with("GET /openid/v1/jwks HTTP/1.1\r\n") && asked.contains("Bearer t0ken\r\n"), "{asked}");
         let (refused, asked) = fetched("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", false).await;
-        assert!(format!("{:#}", refused.unwrap_err()).contains("no TLS") && asked.is_empty(), "the token went to a stranger");
+        assert!(
+            format!("{:#}", refused.unwrap_err()).contains("the TLS handshake failed") && asked.is_empty(),
+            "the token went to a stranger"
+        );
     }
 
     #[tokio::test]

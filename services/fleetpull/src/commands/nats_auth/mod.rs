@@ -55,7 +55,7 @@ pub(super) fn carry_out(args: &NatsAuthArgs) -> Result<Exit> {
         let answering = requests.for_each_concurrent(AT_ONCE, |request| answer(&callout, keys.as_ref(), &bus, &clock, request));
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
-            () = answering => anyhow::bail!("the bus was closed"),
+            () = answering => anyhow::bail!("the connection to NATS is closed: check the server and this login, and start this again"),
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

@@ -64,7 +64,12 @@ fn to_clear_among(rows: &[Row], known: &[Known], id: &str) -> Result<Option<ToCl
     let row = match named.as_slice() {
         [] => return Ok(None),
         [row] => row,
-        several => return Err(UsageError(format!("{} rows have an ID that begins with {id}", several.len()))),
+        several => {
+            return Err(UsageError(format!(
+                "{} rows have an ID that begins with {id}: give it as `fleetpull status` shows it now",
+                several.len()
+            )));
+        }
     };
     let (What::Registry(what) | What::Image(what)) = &row.what;
     let name = match &row.source {

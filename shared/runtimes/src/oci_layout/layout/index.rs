@@ -41,7 +41,7 @@ pub(in crate::oci_layout) enum IndexProblem {
         .path.display()
     )]
     TooLong { path: PathBuf },
-    #[error("{} is damaged ({problem}); mend it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
+    #[error("{} is damaged ({problem}); repair it, or move it away and pull again: blobs that are there are not fetched again", .path.display())]
     Damaged { path: PathBuf, problem: String },
 }
 

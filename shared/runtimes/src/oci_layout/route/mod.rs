@@ -214,7 +214,7 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
 fn unreadable(path: &Path, problem: &str) -> StepFailure {
     StepFailure::here(
         format!("cannot use {}: {problem}", path.display()),
-        "mend the file, or name another folder with registry.config_path",
+        "correct the file, or name another folder with registry.config_path",
     )
 }
 
