@@ -19,8 +19,8 @@ use crate::traces::Exporting;
 /// The filter for other crates: only warnings. The NATS client and the OpenTelemetry SDK are off, because they repeat each failed attempt,
 /// which we log once.
 const OTHERS: &str = "warn,async_nats=off,rustls_platform_verifier=off,opentelemetry=off,opentelemetry_sdk=off,opentelemetry_otlp=off";
-/// Our crates, to which the level applies.
-const OURS: [&str; 11] = [
+/// Our crates that write log lines, to which the level applies.
+const OURS: [&str; 12] = [
     "fleetpull",
     "pull_coordinator",
     "backoff_tracker",
@@ -29,8 +29,9 @@ const OURS: [&str; 11] = [
     "registrar",
     "actors",
     "bus",
+    "lease",
     "runtimes",
-    "settings",
+    "tasks",
     "telemetry",
 ];
 
@@ -133,4 +134,35 @@ fn json_ids(line: &mut String, trace_id: &str, span_id: &str) {
     let end = line.trim_end().len().saturating_sub(1);
     line.truncate(end);
     line.push_str(&format!(",\"trace_id\":\"{trace_id}\",\"span_id\":\"{span_id}\"}}\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    const MACROS: [&str; 4] = ["error!(", "warn!(", "info!(", "debug!("];
+
+    fn entries(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    }
+
+    /// True if a source file below this folder writes log lines.
+    fn writes_lines(folder: &Path) -> bool {
+        entries(folder).any(|path| {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            MACROS.iter().any(|name| text.contains(name)) || (path.is_dir() && writes_lines(&path))
+        })
+    }
+
+    #[test]
+    fn the_level_applies_to_every_crate_that_writes_log_lines() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let crates = ["shared", "services"].into_iter().flat_map(|part| entries(&root.join(part)).collect::<Vec<_>>());
+        let writing = crates.filter(|folder| writes_lines(&folder.join("src")));
+        let names: BTreeSet<String> = writing.filter_map(|folder| Some(folder.file_name()?.to_string_lossy().replace('-', "_"))).collect();
+        assert_eq!(names, OURS.map(str::to_owned).into());
+    }
 }
