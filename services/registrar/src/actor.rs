@@ -44,6 +44,7 @@ pub struct Registrar {
     wake: Option<(SpawnHandle, Duration)>,
     /// The digests from the bus, until the actor is started.
     digests: Option<Subscription>,
+    unreadable: inbound::Unreadable,
     random: Random,
     instruments: Instruments,
     _panic_guard: PanicGuard,
@@ -118,6 +119,7 @@ impl Registrar {
             served: Vec::new(),
             wake: None,
             digests: Some(digests),
+            unreadable: inbound::Unreadable::default(),
             random,
             instruments: Instruments::default(),
             _panic_guard: panic_guard,
@@ -299,7 +301,7 @@ impl StreamHandler<ReceivedDigest> for Registrar {
     fn handle(&mut self, ReceivedDigest(message): ReceivedDigest, context: &mut Self::Context) {
         match inbound::read_digest(&message) {
             Some((from, digest)) => drop(self.feed(Input::DigestReceived(from, digest), context)),
-            None => warn!(subject = message.subject, bytes = message.payload.len(), "a digest could not be read"),
+            None => self.unreadable.note(&message),
         }
     }
 

@@ -45,10 +45,25 @@ pub(crate) fn read_digest(message: &Message) -> Option<(NodeName, FleetDigest)> 
     Some((registrar, decode(&message.payload)?))
 }
 
+/// Counts the digests that cannot be read.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable(u64);
+
+impl Unreadable {
+    /// Logs a digest. Repeats are logged ever more rarely, because a client may send any number.
+    pub(crate) fn note(&mut self, message: &Message) {
+        self.0 += 1;
+        if self.0.is_power_of_two() {
+            tracing::warn!(subject = message.subject, bytes = message.payload.len(), digests = self.0, "a digest could not be read");
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use contract::subject::Fleet;
+    use support::counted_log::CountedLog;
 
     use super::*;
     use crate::outbound::{digest_message, encode};
@@ -60,6 +75,16 @@ mod tests {
         let message = digest_message(&fleet, &"n1.example".parse().unwrap(), &digest);
         assert_eq!(message.subject, "fleetpull.v1.digest.n1_2eexample");
         assert_eq!(read_digest(&message), Some(("n1.example".parse().unwrap(), digest)));
+    }
+
+    #[test]
+    fn unreadable_digests_are_logged_ever_more_rarely() {
+        let log = CountedLog::down_to(tracing::Level::WARN);
+        tracing::subscriber::with_default(log.clone(), || {
+            let mut unreadable = Unreadable::default();
+            (0..1_000).for_each(|_| unreadable.note(&Message::new("fleetpull.v1.digest.n1", "nonsense")));
+        });
+        assert_eq!(log.lines(), 10);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Takes commands from the bus to an actor.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +100,8 @@ async fn serve_on<C: Command>(wiring: &Wiring, subject: String, recipient: Recip
     let counters = Arc::new(EndpointCounters::default());
     let standing = Arc::new(Semaphore::new(MAX_STANDING_REQUESTS));
     let (ended, end) = watch::channel(());
-    let desk = Desk { bus: Arc::clone(&wiring.bus), recipient, counters: Arc::clone(&counters), standing: Arc::clone(&standing), end };
+    let (bus, refused) = (Arc::clone(&wiring.bus), Cell::new(0));
+    let desk = Desk { bus, recipient, counters: Arc::clone(&counters), standing: Arc::clone(&standing), refused, end };
     let task = tasks::spawn_local("command-receiver", take(commands, desk));
     let endpoint = Endpoint { name: C::VERB.to_owned(), subject, queue_group: None, counters };
     Ok(Served { task, ended, standing, service: C::SERVICE, endpoint })
@@ -111,8 +113,22 @@ struct Desk<C: Command> {
     recipient: Recipient<Ask<C>>,
     counters: Arc<EndpointCounters>,
     standing: Arc<Semaphore>,
+    /// The commands that could not be read.
+    refused: Cell<u64>,
     /// Changes or closes when serving ends.
     end: watch::Receiver<()>,
+}
+
+impl<C: Command> Desk<C> {
+    /// Counts a command that cannot be read, and logs it. Repeats are logged ever more rarely, because a client may send any number.
+    fn refuse(&self, message: &Message, error: &CallError) {
+        let refused = self.refused.get() + 1;
+        self.refused.set(refused);
+        if refused.is_power_of_two() {
+            tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), refused, "a command was refused");
+        }
+        self.counters.record(Duration::ZERO, Some(&error.to_string()));
+    }
 }
 
 async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
@@ -126,8 +142,7 @@ async fn take<C: Command>(mut commands: Subscription, desk: Desk<C>) {
         let command = match wire::decode_command::<C>(&message, &mut random) {
             Ok(command) => command,
             Err(error) => {
-                tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused");
-                desk.counters.record(Duration::ZERO, Some(&error.to_string()));
+                desk.refuse(&message, &error);
                 answer(&desk.bus, wire::encode_reply::<C::Reply>(reply_to, None, Err(error))).await;
                 continue;
             }
@@ -174,10 +189,7 @@ fn take_one_way<C: Command>(message: &Message, desk: &Desk<C>, random: &mut Rand
             let refused = desk.recipient.try_send(Ask(command)).err().map(|error| error.to_string());
             desk.counters.record(Duration::ZERO, refused.as_deref());
         }
-        Err(error) => {
-            tracing::warn!(subject = message.subject, %error, bytes = message.payload.len(), "a command was refused");
-            desk.counters.record(Duration::ZERO, Some(&error.to_string()));
-        }
+        Err(error) => desk.refuse(message, &error),
     }
 }
 
@@ -203,6 +215,8 @@ mod tests {
     use contract::messages::throttler::{BudgetAnswer, GrantBudget, KnownLimits};
     use contract::subject::Fleet;
     use contract::{Envelope, Meta, PermitId};
+    use support::counted_log::CountedLog;
+    use tracing::Level;
 
     use super::*;
     use crate::sender::{Delivery, Sender};
@@ -317,6 +331,23 @@ mod tests {
         assert!(refused.to_string().contains("names node n2 as its sender"), "{refused}");
         let counted = format!("{:?}", served.endpoint().counters);
         assert!(counted.contains("requests: 2, errors: 1"), "{counted}");
+    }
+
+    #[actix::test]
+    async fn refused_commands_are_counted_and_logged_ever_more_rarely() {
+        let log = CountedLog::down_to(Level::WARN);
+        let _logging = tracing::subscriber::set_default(log.clone());
+        let bus: MessagingRef = Arc::new(MemoryBus::new(Clock::host()));
+        let wiring = Wiring { bus: Arc::clone(&bus), fleet: Fleet::default(), node: "n1".parse().unwrap(), delivery: Delivery::Bus };
+        let served = serve::<GrantBudget>(&wiring, Generous.start().recipient()).await.unwrap();
+        let subject = wiring.fleet.command_from(&"n3".parse().unwrap(), &wiring.node, GrantBudget::SERVICE, GrantBudget::VERB);
+        for _ in 0..9 {
+            let reply = bus.request(Message::new(subject.clone(), "nonsense"), Duration::from_secs(10)).await.unwrap();
+            assert!(wire::decode_reply::<BudgetAnswer>(&reply).is_err());
+        }
+        let counted = format!("{:?}", served.endpoint().counters);
+        assert!(counted.contains("requests: 9, errors: 9"), "{counted}");
+        assert_eq!(log.lines(), 4, "the first, the second, the fourth and the eighth");
     }
 
     fn envelope() -> Envelope<CountAll> {
