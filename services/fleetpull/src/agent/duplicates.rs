@@ -133,7 +133,7 @@ impl Duplicates {
                 second_connection = self
                     .open_second_connection()
                     .await
-                    .inspect_err(|error| warn!("cannot check whether the duplicate agent still runs: {error:#}"))
+                    .inspect_err(|error| warn!(error = format!("{error:#}"), "it is not known whether the duplicate agent still runs"))
                     .ok();
             }
             let Some(bus) = second_connection.clone() else { continue };

@@ -83,7 +83,7 @@ async fn answer(callout: &Callout, keys: Option<&Keys>, bus: &NatsBus, clock: &C
     let Some(reply_to) = &request.reply_to else { return };
     let asked = match callout.read(&request.payload) {
         Ok(asked) => asked,
-        Err(error) => return tracing::warn!(%error, "a question was not answered"),
+        Err(error) => return tracing::warn!(%error, "a login request was not read and gets no answer"),
     };
     let keys = match (keys, asked.token().and_then(unverified_key_id)) {
         (Some(keys), Some(id)) => Some(keys.with(&id).await),
@@ -94,18 +94,18 @@ async fn answer(callout: &Callout, keys: Option<&Keys>, bus: &NatsBus, clock: &C
     match callout.answer(asked, keys.as_deref(), now_s) {
         Ok(Answer { payload, outcome, client_host, client_name }) => {
             if let Err(error) = bus.publish(Message::new(reply_to.clone(), payload)).await {
-                tracing::warn!(%error, "an answer was not sent");
+                tracing::warn!(%error, "the answer to a login request was not sent");
             }
             let (host, client) = (plain(&client_host), plain(&client_name));
             match outcome {
                 Ok(identity) => tracing::info!(
                     role = %identity.role, name = %identity.name, by = plain(&identity.known_by), host, client,
-                    inbox_prefix = inbox_prefix(&identity.name), "let in"
+                    inbox_prefix = inbox_prefix(&identity.name), "a client is let in"
                 ),
-                Err(refusal) => tracing::warn!(reason = plain(&refusal.to_string()), host, client, "refused"),
+                Err(refusal) => tracing::warn!(reason = plain(&refusal.to_string()), host, client, "a client is refused"),
             }
         }
-        Err(error) => tracing::warn!(%error, "a question was not answered"),
+        Err(error) => tracing::warn!(%error, "a login request gets no answer"),
     }
 }
 
