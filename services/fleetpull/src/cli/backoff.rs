@@ -69,7 +69,7 @@ budget, pause, or node for one that does not share as usual or is silent.
 Exit status: 1 when a node did not answer.")]
 pub struct BackoffListArgs {
     /// Only of this registry, as images name it: registry.example, localhost:5000.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
     /// At most this number of entries of each node, the shared ones first. The number of others is printed.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000), default_value_t = 200)]
@@ -147,13 +147,13 @@ restarts, and ends by itself. If it is sent to one agent without a bus
 #[command(group = clap::ArgGroup::new("paused").args(["registry", "all"]).required(true))]
 pub struct BackoffPauseArgs {
     /// Of this registry alone, as images name it: registry.example, localhost:5000.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
     /// Of all registries.
     #[arg(long)]
     pub all: bool,
     /// For how long.
-    #[arg(long = "for", value_name = "D", value_parser = duration, allow_hyphen_values = true, default_value = "30m")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "30m")]
     pub lasting: Duration,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
@@ -170,7 +170,7 @@ Examples:
 Exit status: 1 when nothing of that kind is paused.")]
 pub struct BackoffResumeArgs {
     /// The pause of this registry [default: the pause of all].
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
     /// Which agents are asked, and the output format.
     #[command(flatten)]

@@ -68,7 +68,7 @@ pub struct SettingsArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
     /// What is logged to stderr: error, warn, info, debug or trace.
-    #[arg(long, value_name = "L", help_heading = "Settings", value_parser = choices("log.level"), hide_possible_values = true)]
+    #[arg(long, value_name = "LEVEL", help_heading = "Settings", value_parser = choices("log.level"), hide_possible_values = true)]
     pub log_level: Option<String>,
     /// How: text, or json for one object a line.
     #[arg(long, value_name = "FORMAT", help_heading = "Settings", value_parser = choices("log.format"), hide_possible_values = true)]

@@ -65,10 +65,10 @@ pub struct PullArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod)]
     pub pod: Option<PodRef>,
     /// How long to wait for an answer. Pulls that run on other nodes go on if another caller wants them.
-    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true, conflicts_with = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "wait")]
     pub timeout: Option<Duration>,
     /// Keep a standing pull until the image is there, through failures and back-offs, but no longer than this.
-    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
     /// On this node of the fleet; may be given several times.
     #[arg(long = "node", value_name = "NAME", conflicts_with_all = ["all_nodes", "selector"], add = completion::nodes())]

@@ -9,7 +9,7 @@ use super::groups::{Flag, LogArgs, NatsArgs, RuntimeArgs, SettingsArgs};
 const EXAMPLES: &str = "\
 Examples:
   fleetpull run                                        alone, on this machine
-  fleetpull run --nats nats://nats:4222 --runtime cri  in front of containerd
+  fleetpull run --nats nats://nats:4222 --runtime cri  through containerd
   fleetpull run --node n1 --store ./n1 --nats ...      several on one machine
 
 It runs until SIGTERM or Ctrl-C. When the bus is lost it goes on alone and logs

@@ -115,7 +115,7 @@ Another program that writes into the store at that moment (skopeo) is not
 noticed. A prune that is killed leaves no broken image; the next one goes on.")]
 pub struct PruneArgs {
     /// First remove the images that were pulled longer ago than this: 12h, 30d.
-    #[arg(long, value_name = "D", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub older_than: Option<Duration>,
     /// But not this image, or images whose names have this form; may be given several times.
     #[arg(long, value_name = "IMAGE|PATTERN", value_parser = pattern, requires = "older_than")]

@@ -51,7 +51,7 @@ fn wrong_usage_is_refused_with_the_correct_usage() {
         (&["pull", "a", "--parallelism", "3"], "are for many nodes"),
         (&["backoff"], "list"),
         (&["backoff", "pause", "--all", "--for", "5"], "a duration needs a unit"),
-        (&["backoff", "pause"], "--registry <R>|--all"),
+        (&["backoff", "pause"], "--registry <REGISTRY>|--all"),
         (&["backoff", "pause", "--all", "--registry", "registry.example"], "cannot be used with"),
         (&["backoff", "pause", "--registry", "https://registry.example"], "is no registry"),
         (&["backoff", "clear"], "<KEY|IMAGE>"),
