@@ -67,7 +67,7 @@ Examples:
   fleetpull policy set policy.toml --dry-run
   fleetpull policy set policy.toml --if-revision 7
   fleetpull policy set -                         the document comes from stdin
-  fleetpull policy set /dev/null                 no caps of the fleet's any more
+  fleetpull policy set /dev/null                 without caps of the fleet
 
 The document replaces the one before as a whole. If the policy changes while
 this command runs, or is not at the revision of --if-revision, nothing is

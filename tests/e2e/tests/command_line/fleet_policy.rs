@@ -119,5 +119,5 @@ fn nodes_with_lower_caps_in_their_settings_keep_to_them_and_are_named() {
     assert_eq!(budget["per_second"], 50.0, "{budget}");
     assert_eq!((&difference["nodes"][0], difference["nodes"].as_array().unwrap().len()), (&json!("n1"), 3), "{budget}");
     let table = fleet.run(&["budget", "list"]).expect(0);
-    assert!(table.stderr.contains("n1, n2, n3: no more than 2 pulls a second by settings of their own"), "{table}");
+    assert!(table.stderr.contains("n1, n2, n3: own settings allow at most 2 pulls a second"), "{table}");
 }

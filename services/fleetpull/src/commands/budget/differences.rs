@@ -28,10 +28,10 @@ impl NodeCaps {
     fn differs(&self, state: &BudgetState) -> Vec<String> {
         let mut what = Vec::new();
         if let Some(own) = self.per_second_of_node {
-            what.push(format!("no more than {own} pulls a second by settings of their own"));
+            what.push(format!("own settings allow at most {own} pulls a second"));
         }
         if let Some(own) = self.at_once_of_node {
-            what.push(format!("no more than {own} pulls at once by settings of their own"));
+            what.push(format!("own settings allow at most {own} pulls at once"));
         }
         if !state.leads {
             // The leader did not report, so its caps are unknown.
@@ -39,13 +39,13 @@ impl NodeCaps {
         }
         let cap = |number: f64| if number > 0.0 { number.to_string() } else { "no limit".to_owned() };
         let other = |what: &str, own: f64, leaders: f64| {
-            format!("the fleet's cap of pulls {what} is {} to them, and {} to the leader", cap(own), cap(leaders))
+            format!("the fleet's cap of pulls {what} is {} here, and {} on the leader", cap(own), cap(leaders))
         };
         let theirs = state.policy_revision;
         let policy =
             |revision: u64| if revision == 0 { "no fleet policy".to_owned() } else { format!("revision {revision} of the fleet policy") };
         if self.revision != theirs {
-            what.push(format!("follow {}, and the leader {}", policy(self.revision), policy(theirs)));
+            what.push(format!("{} is in use, and {} on the leader", policy(self.revision), policy(theirs)));
         }
         if self.per_second != state.per_second {
             what.push(other("a second", self.per_second, state.per_second));
@@ -95,10 +95,10 @@ mod tests {
             .collect();
         let found: Vec<(String, String)> = differences(&led, &caps).into_iter().map(|one| (names(&one.nodes), one.what)).collect();
         let expected = [
-            ("n3", "follow no fleet policy, and the leader revision 7 of the fleet policy"),
-            ("n2, n4", "no more than 2 pulls a second by settings of their own"),
-            ("n2, n4", "no more than 3 pulls at once by settings of their own"),
-            ("n3", "the fleet's cap of pulls a second is 200 to them, and 5 to the leader"),
+            ("n3", "no fleet policy is in use, and revision 7 of the fleet policy on the leader"),
+            ("n2, n4", "own settings allow at most 2 pulls a second"),
+            ("n2, n4", "own settings allow at most 3 pulls at once"),
+            ("n3", "the fleet's cap of pulls a second is 200 here, and 5 on the leader"),
         ];
         assert_eq!(found, expected.map(|(nodes, what)| (nodes.to_owned(), what.to_owned())));
         assert_eq!(differences(&led, &caps[..1]), []);
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "the fleet's cap of pulls a second is no limit to them, and 200 to the leader",
-                "the fleet's cap of pulls at once is 4 to them, and no limit to the leader"
+                "the fleet's cap of pulls a second is no limit here, and 200 on the leader",
+                "the fleet's cap of pulls at once is 4 here, and no limit on the leader"
             ]
         );
     }
