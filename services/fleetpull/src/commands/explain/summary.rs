@@ -15,7 +15,8 @@ use crate::output::units;
 /// The longest name in a sentence, in columns. It leaves room for the figures after it.
 const NAME_SHOWN: usize = 40;
 
-/// Sorts the entries as they are explained. The sentence is about the first: of those that hold all nodes, the one that does so the longest.
+/// Sorts the entries as they are explained. The sentence is about the first: of those that hold all nodes, the one that does so for the
+/// longest time.
 pub(super) fn sort(known: &mut [Known]) {
     known.sort_by_key(|known| (Reverse(known.holds_all()), Reverse(known.due_ms())));
 }

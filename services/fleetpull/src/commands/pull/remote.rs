@@ -107,7 +107,7 @@ async fn nodes_and_late(args: &PullArgs, client: &FleetClient) -> Result<(Vec<No
 pub(super) fn name_unsure_nodes(args: &PullArgs, late: &Late) {
     let unsure = late.unsure();
     if !unsure.is_empty() && !args.output.quiet {
-        output::remark(&format!("{}: known, but silent; it is not known if their labels match", output::known_failures::named(&unsure)));
+        output::remark(&format!("{}: silent, and it is not known if their labels match", output::known_failures::named(&unsure)));
     }
 }
 
