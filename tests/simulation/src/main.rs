@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use settings::SettingsError;
 use simulation::plot;
@@ -43,7 +44,7 @@ enum Task {
 #[derive(clap::Args)]
 struct StormArguments {
     /// The scenario; `all` runs every scenario in turn.
-    #[arg(long, value_enum, default_value_t = Choice::All)]
+    #[arg(long, default_value = ALL, value_parser = choice())]
     scenario: Choice,
     /// How many nodes [default: 1000; for hub-quota 300].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_NODES))]
@@ -65,29 +66,18 @@ struct StormArguments {
     plot: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// The name of all scenarios together.
+const ALL: &str = "all";
+
+#[derive(Clone, Copy)]
 enum Choice {
     All,
-    BadTag,
-    LateTag,
-    Down,
-    BlackHole,
-    RateLimit,
-    HubQuota,
-    RollOut,
-    RollOutDown,
-    RollOutErrors,
-    RollOutHang,
-    SickNode,
-    Overload,
-    OverloadProxy,
-    Brownout,
-    PartialLimit,
-    Slow,
-    BlobsDown,
-    BlobsHang,
-    TokensDown,
-    TokensHang,
+    One(Scenario),
+}
+
+fn choice() -> impl TypedValueParser<Value = Choice> {
+    let names = std::iter::once(ALL).chain(Scenario::value_variants().iter().map(|scenario| scenario.name()));
+    PossibleValuesParser::new(names).map(|name| Scenario::from_str(&name, false).map_or(Choice::All, Choice::One))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -100,26 +90,7 @@ impl Choice {
     fn scenarios(self) -> Vec<Scenario> {
         match self {
             Self::All => Scenario::value_variants().to_vec(),
-            Self::BadTag => vec![Scenario::BadTag],
-            Self::LateTag => vec![Scenario::LateTag],
-            Self::Down => vec![Scenario::Down],
-            Self::BlackHole => vec![Scenario::BlackHole],
-            Self::RateLimit => vec![Scenario::RateLimit],
-            Self::HubQuota => vec![Scenario::HubQuota],
-            Self::RollOut => vec![Scenario::RollOut],
-            Self::RollOutDown => vec![Scenario::RollOutDown],
-            Self::RollOutErrors => vec![Scenario::RollOutErrors],
-            Self::RollOutHang => vec![Scenario::RollOutHang],
-            Self::SickNode => vec![Scenario::SickNode],
-            Self::Overload => vec![Scenario::Overload],
-            Self::OverloadProxy => vec![Scenario::OverloadProxy],
-            Self::Brownout => vec![Scenario::Brownout],
-            Self::PartialLimit => vec![Scenario::PartialLimit],
-            Self::Slow => vec![Scenario::Slow],
-            Self::BlobsDown => vec![Scenario::BlobsDown],
-            Self::BlobsHang => vec![Scenario::BlobsHang],
-            Self::TokensDown => vec![Scenario::TokensDown],
-            Self::TokensHang => vec![Scenario::TokensHang],
+            Self::One(scenario) => vec![scenario],
         }
     }
 }
