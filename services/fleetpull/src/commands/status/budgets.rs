@@ -65,6 +65,7 @@ impl BudgetFigures {
             prober: None,
             node_count: budget.node_count(),
             waiting: Waiting::default(),
+            holds_all: false,
             figures: None,
             source: Source::Budget,
         };
@@ -83,6 +84,7 @@ impl BudgetFigures {
             "quota".clone_into(&mut row.scope);
             row.state_in_words = left(quota);
         }
+        row.holds_all |= self.is_spent;
         row.figures = Some(self);
     }
 

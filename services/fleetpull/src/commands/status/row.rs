@@ -46,6 +46,8 @@ pub(super) struct Row {
     /// The number of nodes with this entry or budget.
     pub(super) node_count: usize,
     pub(super) waiting: Waiting,
+    /// True if it delays every node that has it until the next attempt. A budget only slows pulls down, unless its quota is used up.
+    pub(super) holds_all: bool,
     pub(super) figures: Option<BudgetFigures>,
     pub(super) source: Source,
 }

@@ -39,7 +39,7 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
     }
     rows.sort_by_cached_key(|row| {
         let is_of_image = matches!(row.what, What::Image(_));
-        (Reverse(row.waiting), !holds_all(known, row), is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
+        (Reverse(row.waiting), !row.holds_all, is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
     });
     let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
     let ids = ids::shortest(&keys);
@@ -64,6 +64,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
         prober: known.prober().map(str::to_owned),
         node_count: known.nodes.len(),
         waiting: Waiting::default(),
+        holds_all: known.holds_all(),
         figures: None,
         source: Source::Entries(vec![place]),
     }
@@ -105,6 +106,7 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
         prober: None,
         node_count: nodes.len(),
         waiting: Waiting::default(),
+        holds_all: false,
         figures: None,
         source: Source::Entries(places),
     })
@@ -120,14 +122,6 @@ fn is_about_budget(known: &[Known], row: &Row, owner: &str) -> bool {
 /// True if a row says that the registry of a budget is down: then the rate is low for the same cause.
 fn is_outage(row: &Row, owner: &str) -> bool {
     row.state == FailureClass::RegistryUnavailable.as_str() && row.what == What::Registry(registry_of_budget(owner))
-}
-
-/// True if the subject of a row delays every node that has it.
-fn holds_all(known: &[Known], row: &Row) -> bool {
-    match &row.source {
-        Source::Budget => true,
-        Source::Entries(places) => places.first().is_some_and(|place| known[*place].holds_all()),
-    }
 }
 
 /// True if the subject of a row delays a node: a budget delays every node, an entry those that it binds.

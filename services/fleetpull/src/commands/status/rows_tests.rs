@@ -68,6 +68,18 @@ fn entry_that_binds_its_reporters_alone_blocks_only_these() {
 }
 
 #[test]
+fn row_that_holds_all_nodes_precedes_a_budget_unless_its_quota_is_used_up() {
+    let states = |of_budget: BudgetState| {
+        let rows = rows_of(Sample::of(2).knowing(&missing("0be1", "registry.example/a:1")).led(of_budget));
+        rows.iter().map(|row| row.state).collect::<Vec<_>>()
+    };
+    let owner = "default|other.example|h||anonymous|e";
+    let slowed = BudgetState { rate_cause: "overload".to_owned(), per_second_in_force: 4.5, ..budget(owner, 31) };
+    assert_eq!(states(slowed), ["not_found", "slowed"]);
+    assert_eq!(states(budget(owner, 0)), ["quota_spent", "not_found"]);
+}
+
+#[test]
 fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
     let sample = Sample::of(4)
         .alone(1, own("third.example/a"))
