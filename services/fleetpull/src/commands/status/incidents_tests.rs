@@ -199,7 +199,7 @@ PULLS    0 running, 0 waiting
 }
 
 #[test]
-fn silent_node_precedes_a_failure_for_which_no_node_waits() {
+fn silent_node_precedes_a_failure_for_which_no_node_waits_unless_it_is_the_registrys() {
     let sample = |waiting| {
         let sample = Sample::of(2).knowing(&missing("0be1", APP)).waiting(waiting, APP, 1_000);
         shown(sample.with(|answers| answers.silent = vec![silent(3, 252)]), 140)
@@ -208,6 +208,13 @@ fn silent_node_precedes_a_failure_for_which_no_node_waits() {
         let text = sample(waiting);
         assert!(text.starts_with(expected) && text.contains("\n0be1  registry.example/team/app:v9 "), "{text}");
     }
+    let outage = |binds: &str| {
+        let registry = BackoffEntry { binds: binds.to_owned(), ..unavailable() };
+        shown(Sample::of(2).knowing(&registry).with(|answers| answers.silent = vec![silent(3, 252)]), 140)
+    };
+    let first = "registry.example: unavailable for 4m12s, 503 (n1), no node waits, next attempt in 3s\n";
+    assert!(outage("everybody").starts_with(first), "{}", outage("everybody"));
+    assert!(outage("reporters").starts_with("n3 has been silent for 4m12s: "), "{}", outage("reporters"));
 }
 
 #[test]

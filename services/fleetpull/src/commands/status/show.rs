@@ -82,8 +82,10 @@ fn sentence(status: &Status) -> String {
         let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
         return format!("{}{waits}", without_a_bus(node, lost));
     }
-    // A node that does not work is worse than a failure for which no node waits.
-    if let Some(row) = rows.first().filter(|row| row.waiting.nodes > 0 || nodes.unwell.is_empty()) {
+    // A node that does not work is worse than a failure for which no node waits, unless the whole registry fails for all nodes: their pulls
+    // are then refused, whether they wait or not.
+    let is_worse = |row: &&Row| row.waiting.nodes > 0 || (row.holds_all && matches!(row.what, What::Registry(_)));
+    if let Some(row) = rows.first().filter(|row| is_worse(row) || nodes.unwell.is_empty()) {
         return sentence_of(row);
     }
     if !nodes.unanswered.is_empty() && nodes.unwell.is_empty() {
