@@ -26,8 +26,6 @@ const NODES_NAMED: usize = 10;
 const NODES_NAMED_ASIDE: usize = 4;
 /// What an entry binds if only the nodes that report it are held, because too few do or because the registry serves others.
 const REPORTERS: &str = "reporters";
-/// What an entry binds if it holds other nodes too.
-const ALL_NODES: [&str; 2] = ["everybody", "unconfirmed"];
 
 /// An entry, and the nodes that have it.
 #[derive(Clone, Debug)]
@@ -138,10 +136,11 @@ impl Known {
         self.entry.view.is_some()
     }
 
-    /// True if the entry holds all nodes that have it, and not only those that report it.
+    /// True if the entry holds all nodes that have it, and not only those that report it. An unknown word is a newer agent's, and may mean
+    /// all nodes.
     #[must_use]
     pub fn holds_all(&self) -> bool {
-        ALL_NODES.contains(&self.entry.binds.as_str())
+        self.is_shared() && self.entry.binds != REPORTERS
     }
 
     /// True if the entry holds a node back. All nodes have an entry that holds its reporters alone.

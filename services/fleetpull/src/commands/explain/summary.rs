@@ -16,9 +16,9 @@ use crate::output::units;
 const NAME_SHOWN: usize = 40;
 
 /// Sorts the entries as they are explained. The sentence is about the first: of those that hold all nodes, the one that does so for the
-/// longest time.
+/// longest time. Shared entries precede those of single nodes, because they name all nodes that found the failure.
 pub(super) fn sort(known: &mut [Known]) {
-    known.sort_by_key(|known| (Reverse(known.holds_all()), Reverse(known.due_ms())));
+    known.sort_by_cached_key(|known| (Reverse(known.holds_all()), !known.is_shared(), Reverse(known.due_ms())));
 }
 
 /// The sentences, the most important first. None for this process alone, whose verdict says it all.
@@ -126,10 +126,12 @@ mod tests {
             ..BackoffEntry::default()
         };
         let mut merger = Merger::default();
-        merger.add(&node, vec![entry("a", "reporters", 90_000), entry("b", "everybody", 3_000), entry("c", "everybody", 53_000)]);
+        let own = BackoffEntry { view: None, ..entry("own", "this node", 300_000) };
+        let (few, newer) = (entry("few", "reporters", 90_000), entry("newer", "a word of a newer agent", 1_000));
+        merger.add(&node, vec![own, few, entry("b", "everybody", 3_000), entry("c", "everybody", 53_000), newer]);
         let mut known = merger.into_known();
         sort(&mut known);
-        assert_eq!(known.iter().map(|known| known.entry.key.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
+        assert_eq!(known.iter().map(|known| known.entry.key.as_str()).collect::<Vec<_>>(), ["c", "b", "newer", "few", "own"]);
     }
 
     #[test]
