@@ -3,7 +3,6 @@
 mod members;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -113,8 +112,6 @@ pub struct FleetClient {
     clock: Clock,
     /// The last question when nodes were last seen.
     contacts: Rc<RefCell<Option<AskedContacts>>>,
-    /// The agents of other versions than this program's, as they last described themselves.
-    other_versions: Rc<RefCell<BTreeMap<NodeName, String>>>,
 }
 
 /// The connection to the agents.
@@ -130,12 +127,12 @@ impl FleetClient {
     /// A client for the agents of `fleet` on `bus`.
     #[must_use]
     pub fn new(bus: BusRef, fleet: Fleet, clock: Clock) -> Self {
-        Self { reached: Reached::Fleet(bus), fleet, clock, contacts: Rc::default(), other_versions: Rc::default() }
+        Self { reached: Reached::Fleet(bus), fleet, clock, contacts: Rc::default() }
     }
 
     /// A client for one agent of `fleet`.
     fn of_agent(agent: LocalAgent, fleet: Fleet) -> Self {
-        Self { reached: Reached::Agent(agent), fleet, clock: Clock::host(), contacts: Rc::default(), other_versions: Rc::default() }
+        Self { reached: Reached::Agent(agent), fleet, clock: Clock::host(), contacts: Rc::default() }
     }
 
     /// The fleet.
@@ -276,8 +273,6 @@ impl FleetClient {
         let mut nodes = answered.context("the fleet cannot be asked")?;
         nodes.sort_by(|one, other| one.node.cmp(&other.node));
         nodes.dedup_by(|one, other| one.node == other.node && one.instance == other.instance);
-        let others = nodes.iter().filter(|node| node.version != VERSION);
-        self.other_versions.replace(others.map(|node| (node.node.clone(), node.version.clone())).collect());
         Ok(nodes)
     }
 
@@ -370,21 +365,30 @@ impl FleetClient {
 
     /// The message for a request to `node` that was not answered.
     pub async fn explain_silence(&self, node: &NodeName, error: &CallError) -> String {
-        let other_version = self.other_versions.borrow().get(node).cloned();
-        match (error, other_version) {
-            (CallError::NoResponders { .. }, Some(version)) => {
-                format!("its agent has version {version} and does not know this command of version {VERSION}: upgrade it")
+        match error {
+            CallError::NoResponders { .. } => {
+                if let Some(version) = self.other_version(node).await {
+                    return format!(
+                        "its agent has version {version} and does not know this command of version {VERSION}: upgrade the older of the two"
+                    );
+                }
+                match self.last_contact(node).await {
+                    Some(ago) => format!(
+                        "known to the fleet, but its agent does not answer; last seen {} ago: is it running, and is its bus connected?",
+                        units::age(milliseconds(ago))
+                    ),
+                    None => self.unknown_node(),
+                }
             }
-            (CallError::NoResponders { .. }, None) => match self.last_contact(node).await {
-                Some(ago) => format!(
-                    "known to the fleet, but its agent does not answer; last seen {} ago: is it running, and is its bus connected?",
-                    units::age(milliseconds(ago))
-                ),
-                None => self.unknown_node(),
-            },
-            (CallError::TimedOut { timeout }, _) => silent_agent(node, &format!("{timeout:?}")),
-            (other, _) => other.to_string(),
+            CallError::TimedOut { timeout } => silent_agent(node, &format!("{timeout:?}")),
+            other => other.to_string(),
         }
+    }
+
+    /// The version of the agent of `node`, if it answers now and has another version than this program.
+    async fn other_version(&self, node: &NodeName) -> Option<String> {
+        let described = self.ask(node, DescribeNode {}, members::EXPLAINED_WITHIN).await.ok()?;
+        Some(described.version).filter(|version| version != VERSION)
     }
 }
 

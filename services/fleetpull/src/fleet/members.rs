@@ -24,8 +24,8 @@ use crate::output::{self, units};
 const REGISTRAR_WITHIN: Duration = Duration::from_secs(1);
 /// How long reading the members' records may take. 10,000 of them have about 3 MB.
 const RECORDS_WITHIN: Duration = Duration::from_secs(5);
-/// As `RECORDS_WITHIN`, if the records only explain why a node does not answer: its command has waited already.
-const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request may take that only explains why a node does not answer: its command has waited already.
+pub(super) const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 /// For how long an answer when nodes were last seen is used again. An agent reports that it is alive as often.
 const CONTACTS_USED_FOR: Duration = Duration::from_secs(5);
 /// The registrar forgets a node that is silent for this long.
@@ -281,10 +281,12 @@ mod tests {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
             let nodes: [NodeName; 1] = ["n1".parse().unwrap()];
-            let _serving = actors::serve_everywhere::<DescribeNode>(&client.wiring(&nodes[0]), Old.start().recipient()).await.unwrap();
-            assert_eq!(client.nodes().await.unwrap().len(), 1);
+            let serving = actors::serve::<DescribeNode>(&client.wiring(&nodes[0]), Old.start().recipient()).await.unwrap();
             let why = client.ask_each(&nodes, &ListNodes {}).await.remove(0).1.unwrap_err();
             assert!(why.starts_with("its agent has version 0.0.9 and does not know this command of version "), "{why}");
+            serving.end().await;
+            let why = client.ask_each(&nodes, &ListNodes {}).await.remove(0).1.unwrap_err();
+            assert!(why.starts_with("no agent of that name in the fleet"), "an agent that has ended since may know it: {why}");
         });
     }
 
