@@ -180,7 +180,7 @@ impl FailedKeys {
     pub(super) fn lift(&mut self, key: &LocalKey) {
         self.outdate(key);
         if let Some(failed) = self.keys.get_mut(key) {
-            failed.own_rule = None;
+            (failed.own_rule, failed.streak) = (None, Streak::default());
         }
     }
 
@@ -295,6 +295,8 @@ mod tests {
         assert_eq!((keys.known().count(), keys.failures_by_chance(Duration::from_secs(5), &key("a"))), (0, 1));
         keys.note(&key("a"), failed_by_clearance(15, false));
         assert_eq!(left(&keys, 15, &key("a")), (10, 20));
+        let streak = keys.get(&key("a")).map(|failed| (failed.streak.since.as_secs(), failed.streak.failures));
+        assert_eq!(streak, Some((15, 1)), "the failures before the success are not counted");
         keys.clear(&key("a"));
         assert_eq!(left(&keys, 15, &key("a")), (0, 0));
         assert_eq!(keys.failures_by_chance(Duration::from_secs(15), &key("a")), 0);
