@@ -152,6 +152,13 @@ impl Known {
         self.nodes.binary_search(node).is_ok() && (binds != REPORTERS || may_be_bound())
     }
 
+    /// The most nodes that the entry holds back. Among many nodes that may be reporters, only as many are.
+    #[must_use]
+    pub fn held_most(&self) -> u64 {
+        let all = self.nodes.len() as u64;
+        if self.holds_all() { all } else { all.min(self.entry.reporter_count.max(1)) }
+    }
+
     /// The node whose own entry it is.
     fn own_node(&self) -> Option<&NodeName> {
         self.nodes.first().filter(|_| !self.is_shared())

@@ -34,7 +34,12 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
     }
     let index = Index::of(known, &rows);
     let counts = waits.by_cause(rows.len(), |image| index.causes_of(image), |row, node| is_known_to(known, &rows[row], node));
-    for (row, waiting) in rows.iter_mut().zip(counts) {
+    for (row, mut waiting) in rows.iter_mut().zip(counts) {
+        if let Source::Entries(places) = &row.source
+            && let [place] = places.as_slice()
+        {
+            waiting.nodes = waiting.nodes.min(known[*place].held_most());
+        }
         row.waiting = waiting;
     }
     rows.sort_by_cached_key(|row| {
