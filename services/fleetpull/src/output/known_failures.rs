@@ -136,20 +136,20 @@ impl Known {
         self.entry.view.is_some()
     }
 
-    /// True if the entry holds all nodes that have it, and not only those that report it. An unknown word is a newer agent's, and may mean
-    /// all nodes.
+    /// True if the entry holds all nodes that have it, and not only those that report it. A used-up quota holds all nodes too. An unknown
+    /// word is a newer agent's, and may mean all nodes.
     #[must_use]
     pub fn holds_all(&self) -> bool {
-        self.is_shared() && self.entry.binds != REPORTERS
+        self.is_shared() && (self.entry.binds != REPORTERS || self.quota_wait_ms > 0)
     }
 
     /// True if the entry holds a node back. All nodes have an entry that holds its reporters alone.
     #[must_use]
     pub fn holds(&self, node: &NodeName) -> bool {
-        let BackoffEntry { binds, reporters, reporter_count, .. } = &self.entry;
+        let BackoffEntry { reporters, reporter_count, .. } = &self.entry;
         // If some reporters are not named, the node may be one of them.
         let may_be_bound = || *reporter_count > reporters.len() as u64 || reporters.iter().any(|reporter| reporter == node.as_str());
-        self.nodes.binary_search(node).is_ok() && (binds != REPORTERS || may_be_bound())
+        self.nodes.binary_search(node).is_ok() && (!self.is_shared() || self.holds_all() || may_be_bound())
     }
 
     /// The most nodes that the entry holds back. Among many nodes that may be reporters, only as many are.

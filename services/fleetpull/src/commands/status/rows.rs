@@ -37,6 +37,7 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
     for (row, mut waiting) in rows.iter_mut().zip(counts) {
         if let Source::Entries(places) = &row.source
             && let [place] = places.as_slice()
+            && !row.holds_all
         {
             waiting.nodes = waiting.nodes.min(known[*place].held_most());
         }
@@ -135,6 +136,8 @@ fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
         Source::Budget => true,
         // One shared entry, or one entry per node.
         Source::Entries(places) => match places.as_slice() {
+            // A used-up quota also delays nodes that the entry does not bind.
+            [place] if row.holds_all => known[*place].nodes.binary_search(node).is_ok(),
             [place] => known[*place].holds(node),
             places => places.binary_search_by(|place| known[*place].nodes.first().cmp(&Some(node))).is_ok(),
         },

@@ -70,6 +70,18 @@ fn entry_that_binds_its_reporters_alone_blocks_only_these() {
 }
 
 #[test]
+fn used_up_quota_blocks_all_nodes_although_its_entry_binds_its_reporters_alone() {
+    let of_n1 = BackoffEntry { binds: "reporters".to_owned(), ..limited() };
+    let sample = || Sample::of(3).knowing(&of_n1).waiting(3, "registry.example/a:1", 1_000);
+    assert_eq!(shown(&rows_of(sample())), [("registry.example", 1, 1)]);
+    for reset_ms in [Some(8_040_000), None] {
+        let mut spent = budget(OWNER, 0);
+        spent.known.limits.iter_mut().for_each(|limit| limit.reset_ms = reset_ms);
+        assert_eq!(shown(&rows_of(sample().led(spent))), [("registry.example", 3, 1)], "{reset_ms:?}");
+    }
+}
+
+#[test]
 fn row_that_holds_all_nodes_precedes_a_budget_unless_its_quota_is_used_up() {
     let states = |of_budget: BudgetState| {
         let rows = rows_of(Sample::of(2).knowing(&missing("0be1", "registry.example/a:1")).led(of_budget));

@@ -152,9 +152,13 @@ mod tests {
     fn reporters_that_alone_are_held_make_the_next_attempt() {
         let mut merger = Merger::default();
         merger.add(&node("n1"), vec![BackoffEntry { binds: "reporters".to_owned(), ..shared("a:1", 1) }]);
-        let details = merger.into_known().remove(0).details(0).join("\n");
+        let mut known = merger.into_known().remove(0);
+        let details = known.details(0).join("\n");
         let parts = ["binds:        its reporters alone; n1 knows it", ", by its reporters; other nodes need not wait for it"];
         assert!(parts.iter().all(|part| details.contains(part)), "{details}");
+        known.wait_for_quota(8_040_000);
+        let details = known.details(0).join("\n");
+        assert!(!details.contains("other nodes need not wait") && details.contains("; until then its quota is used up"), "{details}");
     }
 
     #[test]
