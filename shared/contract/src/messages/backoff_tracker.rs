@@ -187,7 +187,8 @@ pub struct SharedCounts {
     pub observes: bool,
     /// Back-off entries of failures that have not ended.
     pub entries: u64,
-    /// How many of them refuse pulls of this node. None does while the node is without bus, observing or in a pause.
+    /// How many of them refuse pulls of this node. None does while the node is observing or in a pause. Without a bus, entries that were
+    /// known when it was lost do for a while.
     #[serde(default)]
     pub binding: u64,
     /// Reports in the replica.
