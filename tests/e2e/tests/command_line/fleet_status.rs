@@ -41,7 +41,7 @@ fn assert_well(fleet: &Fleet) {
 }
 
 #[test]
-fn a_repository_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds() {
+fn a_registry_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     assert_well(&fleet);
     let registry = Registry::new();
@@ -49,15 +49,13 @@ fn a_repository_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds()
     registry.faults().add(Fault::answer("/manifests/", 503, &[], "down"));
     let image = registry.image("shop/web:v1");
     want_everywhere(&fleet, &image);
-    // One repository shows that its own images are unavailable, and not yet that those of others are.
-    let repository = registry.image("shop/web");
-    let row = held_everywhere(&fleet, "images");
+    let row = held_everywhere(&fleet, "registries");
     assert_eq!(
-        (&row["image"], &row["scope"], &row["state"], &row["waiting_images"]),
-        (&json!(repository), &json!("repository"), &json!("registry_unavailable"), &json!(1))
+        (&row["registry"], &row["state"], &row["waiting_images"]),
+        (&json!(registry.host()), &json!("registry_unavailable"), &json!(1))
     );
     assert!(row["cause"].as_str().unwrap().starts_with("503 (n") && row["since_ms"].is_u64() && row["next_attempt_ms"].is_u64(), "{row}");
-    let what = format!("{repository}: unavailable for ");
+    let what = format!("{}: unavailable for ", registry.host());
     assert_first_lines_contain(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
 
     let id = row["id"].as_str().unwrap();
