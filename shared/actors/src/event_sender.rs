@@ -29,7 +29,7 @@ impl EventSender {
     }
 
     /// Records the event that `fill` makes of an empty one, within a span; without a span, in a trace of its own. The future ends when the
-    /// event is recorded. A failure is only logged.
+    /// recorder has answered. A failure is only logged.
     pub fn record(
         &mut self,
         within: Option<TraceContext>,
