@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 /// A limit that no wait of a test reaches on a machine under load.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The pause between two calls of `look`.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The shortest and the longest pause between two calls of `look`.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
+/// A pause is this part of the wait until then: a look costs the agents processor time, which others wait for too.
+const PART: u32 = 20;
 
 /// Waits until `look` returns a value, and returns it.
 ///
@@ -46,7 +48,7 @@ pub fn found_within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> 
             return None;
         }
         #[expect(clippy::disallowed_methods, reason = "between two looks, on a thread of the test alone")]
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep((watch.elapsed() / PART).clamp(PAUSES[0], PAUSES[1]));
     }
 }
 

@@ -12,6 +12,7 @@ use support::requirement::met;
 
 const OUTAGE: Duration = Duration::from_secs(60);
 const IMAGES: usize = 3;
+const AGENTS_AT_ONCE: usize = 60;
 /// The longest time until an agent that has just started shares: until it has read the fleet's reports, it goes by its own rule; on a busy
 /// machine for a second or two.
 const SHARE_WITHIN: Duration = Duration::from_secs(30);
@@ -85,7 +86,7 @@ fn twenty_agents_recover_from_each_failing_stage() {
     run_all::<20>(if all { &Behind::ALL } else { &some });
 }
 
-/// Runs three cases at a time, because agents mostly wait; the panic names all that failed.
+/// Runs as many cases at a time as have [`AGENTS_AT_ONCE`] agents, because agents mostly wait; the panic names all that failed.
 fn run_all<const NODES: usize>(cases: &[Behind]) {
     if met(current_program()).is_none() {
         return;
@@ -96,7 +97,7 @@ fn run_all<const NODES: usize>(cases: &[Behind]) {
             running.into_iter().filter_map(|(case, thread)| thread.join().is_err().then_some(case)).collect()
         })
     };
-    let failed: Vec<Behind> = cases.chunks(3).flat_map(at_once).collect();
+    let failed: Vec<Behind> = cases.chunks(AGENTS_AT_ONCE / NODES).flat_map(at_once).collect();
     assert!(failed.is_empty(), "failed: {failed:?}; the output of each is above");
 }
 

@@ -1,5 +1,6 @@
 //! The test executables of the workspace, built by one call of cargo.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,13 +24,27 @@ pub(super) struct Executable {
     path: PathBuf,
 }
 
+/// When an executable gets a core.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Priority {
+    Usual,
+    /// Seldom while others want one. Others that wake up may still wait for some milliseconds.
+    Low,
+    /// Only while no other wants one: any other that wakes up takes it at once (Linux: `SCHED_IDLE`).
+    Idle,
+}
+
 impl Executable {
     /// The command that runs it as `cargo test` does: in its crate's folder.
-    pub(super) fn command(&self, background: bool) -> Command {
-        let mut command = if background { Command::new("nice") } else { Command::new(&self.path) };
-        if background {
-            command.args(["-n", "19"]).arg(&self.path);
-        }
+    pub(super) fn command(&self, priority: Priority) -> Command {
+        let before: &[&str] = match priority {
+            Priority::Usual => &[],
+            Priority::Low => &["nice", "-n", "19"],
+            Priority::Idle => &["chrt", "--idle", "0"],
+        };
+        let mut words = before.iter().map(OsStr::new).chain([self.path.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
@@ -102,8 +117,10 @@ mod tests {
     fn test_executables_are_read_from_the_messages_of_cargo() {
         let executable = Executable::of(&message("compiler-artifact", true, Some("/w/target/debug/deps/all-1"))).unwrap();
         assert_eq!((&*executable.package, &*executable.kind, &*executable.target), ("bus", "test", "all"));
-        assert_eq!(executable.command(false).get_current_dir(), Some(Path::new("/w/shared/bus")));
-        assert_eq!(command::shown(&executable.command(true)), "nice -n 19 /w/target/debug/deps/all-1");
+        assert_eq!(executable.command(Priority::Usual).get_current_dir(), Some(Path::new("/w/shared/bus")));
+        let shown = [Priority::Usual, Priority::Low, Priority::Idle].map(|priority| command::shown(&executable.command(priority)));
+        let path = "/w/target/debug/deps/all-1";
+        assert_eq!(shown, ["all-1".to_owned(), format!("nice -n 19 {path}"), format!("chrt --idle 0 {path}")]);
         assert_eq!(Executable::of(&message("compiler-artifact", false, Some("/w/target/debug/fleetpull"))), None);
         assert_eq!(Executable::of(&message("build-finished", true, None)), None);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::executables::Executable;
+use super::executables::{Executable, Priority};
 use super::lanes::Job;
 use crate::command;
 
@@ -44,7 +44,7 @@ pub(super) fn lanes(executables: &[Executable], affected: &[String]) -> Vec<Vec<
             continue;
         }
         let is_simulated = executable.package == "simulation" && executable.kind == "test";
-        let mut command = executable.command(is_simulated);
+        let mut command = executable.command(if is_simulated { Priority::Idle } else { Priority::Usual });
         command.env(NO_SERVERS, "1").env(super::SKIP_MISSING, "1").env("FLEET_SEEDS", SEEDS).env("FLEET_LARGE", "0");
         let job = Job::new(executable.package.clone(), command);
         if is_simulated { simulated.push(job) } else { quick.push(job) }

@@ -1,19 +1,19 @@
 //! Decides which executable runs when.
 //!
-//! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
-//! During simulations, also at the lowest priority, a machine with two slow cores answered so late that bars were missed.
+//! Outages run first: agents wait there for minutes, several outages run at once, and their results are measured in seconds. At the same
+//! time run the simulations, which need only processor time, and get what the agents leave. At priority `nice -n 19` they made agents
+//! answer so late that bars were missed; at the scheduler's idle priority they do not.
 //!
-//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the simulations, which need only processor
-//! time. The lane that is ready first begins with the tests of single crates, and then both run these.
+//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the tests of single crates.
 
-use super::executables::Executable;
+use super::executables::{Executable, Priority};
 use super::lanes::{Job, Phase};
 
 /// The target of simulated fleets of real actors. It takes longest, so it runs first among the simulations.
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
-/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether
+/// Tests of these modules run without other agents, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether
 /// an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both cores for its
 /// agents.
 const ALONE: [(&str, &str); 4] =
@@ -27,8 +27,8 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The jobs that run alone, and then those that run at the same time. Every executable is in exactly one of them, except that the
-/// waiting modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
+/// The outages with the simulations, and then all others. Every executable is in exactly one of them, except that the waiting modules of
+/// `e2e` run separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
     let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
     let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
@@ -36,18 +36,18 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
         match (executable.package.as_str(), executable.kind.as_str()) {
             ("simulation", "test") => simulated.push(background(executable, tree)),
             ("e2e", "test") => {
-                let mut outages = executable.command(false);
+                let mut outages = executable.command(Priority::Usual);
                 outages
                     .args(WAITING)
                     .args(ALONE.iter().flat_map(|(module, _)| ["--skip", module]))
                     .args(["--test-threads", WAITING_AT_ONCE]);
                 waiting.push(Job::new("outages", outages));
-                let mut rest = executable.command(false);
+                let mut rest = executable.command(Priority::Usual);
                 let elsewhere = WAITING.into_iter().chain(ALONE.map(|(module, _)| module)).chain([BUSY]);
                 rest.args(elsewhere.flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
                 program.push(Job::new("program", rest));
                 let alone = |stage: &str, module: &str, at_once: &str| {
-                    let mut job = executable.command(false);
+                    let mut job = executable.command(Priority::Usual);
                     job.args([module, "--test-threads", at_once]);
                     Job::new(stage, job)
                 };
@@ -55,23 +55,24 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
                 program.push(alone("program", BUSY, "1"));
             }
             (_, "test") => {
-                let mut all = executable.command(true);
+                let mut all = executable.command(Priority::Low);
                 all.args(["--test-threads", AT_ONCE]);
                 crates.push(Job::new("crates", all));
             }
-            _ => unit.push(Job::new("unit", executable.command(true))),
+            _ => unit.push(Job::new("unit", executable.command(Priority::Low))),
         }
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
-    // All runs at the lowest priority at the same time as agents: agents without a core send more requests than the bars allow.
-    let alone = Phase { lanes: vec![waiting], ..Phase::default() };
-    [alone, Phase { lanes: vec![program, simulated], shared: unit.into_iter().chain(crates).collect() }]
+    // The tests of single crates also measure time, so they cannot wait for an idle core; and agents that wait for one send more requests
+    // than the bars allow.
+    let outages = Phase { lanes: vec![waiting, simulated], ..Phase::default() };
+    [outages, Phase { lanes: vec![program, vec![]], shared: unit.into_iter().chain(crates).collect() }]
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
 /// in which each planted bug must be found, more seeds that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
 fn background(executable: &Executable, tree: &str) -> Job {
-    let mut command = executable.command(true);
+    let mut command = executable.command(Priority::Idle);
     command.arg("--nocapture");
     if executable.target == FLEETS {
         command.env("FLEET_SEEDS", "100").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
@@ -117,12 +118,13 @@ mod tests {
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "outages: all-0 nonsense::flood --test-threads 1".to_owned(),
                 ],
+                vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
                 vec![],
                 vec![
                     format!("program: all-0 {skips}"),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
                 ],
-                vec!["fleet: nice -n 19 fleet-0 --nocapture".to_owned(), "storm: nice -n 19 storm-0 --nocapture".to_owned()],
+                vec![],
                 vec![
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
