@@ -1,10 +1,11 @@
 //! Decides which executable runs when.
 //!
-//! Outages run first: agents wait there for minutes, several outages run at once, and their results are measured in seconds. At the same
-//! time run the simulations, which need only processor time, and get what the agents leave. At priority `nice -n 19` they made agents
-//! answer so late that bars were missed; at the scheduler's idle priority they do not.
+//! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
+//! During simulations, also at the scheduler's idle priority, a machine with two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the tests of single crates.
+//! Then two lanes run at the same time. One runs the outages of which few run at once, so that simulations beside them do no harm, and the
+//! other tests of the program, of which many wait. The other lane runs the simulations, which need only processor time, and get what the
+//! agents leave. The lane that is ready first begins with the tests of single crates, and then both run these.
 
 use super::executables::{Executable, Priority};
 use super::lanes::{Job, Phase};
@@ -18,8 +19,8 @@ const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcript
 /// agents.
 const ALONE: [(&str, &str); 4] =
     [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1"), ("nonsense::flood", "1")];
-/// A module that keeps both cores busy: it kills and starts agents. It runs last.
-const BUSY: &str = "chaos::";
+/// A module that kills and starts agents for more than a minute, one test after the other.
+const LONG: &str = "chaos::";
 /// How many tests of the waiting modules run at once: each runs up to 20 fleets of its own at the same time.
 const WAITING_AT_ONCE: &str = "6";
 /// How many tests of single crates run at once: they wait for servers and for time as often as for a core.
@@ -27,32 +28,32 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The outages with the simulations, and then all others. Every executable is in exactly one of them, except that the waiting modules of
-/// `e2e` run separately. Some simulated fleets come from the hash `tree`.
+/// The outages that run alone, and then all others. Every executable is in exactly one of them, except that the modules of `e2e` run
+/// separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
-    let (mut unit, mut crates, mut program) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut waiting, mut simulated) = (Vec::new(), Vec::new());
+    let (mut outages, mut program, mut simulated) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unit, mut crates, mut long) = (Vec::new(), Vec::new(), Vec::new());
     for executable in executables {
         match (executable.package.as_str(), executable.kind.as_str()) {
             ("simulation", "test") => simulated.push(background(executable, tree)),
             ("e2e", "test") => {
-                let mut outages = executable.command(Priority::Usual);
-                outages
+                let mut waiting = executable.command(Priority::Usual);
+                waiting
                     .args(WAITING)
                     .args(ALONE.iter().flat_map(|(module, _)| ["--skip", module]))
                     .args(["--test-threads", WAITING_AT_ONCE]);
-                waiting.push(Job::new("outages", outages));
+                outages.push(Job::new("outages", waiting));
                 let mut rest = executable.command(Priority::Usual);
-                let elsewhere = WAITING.into_iter().chain(ALONE.map(|(module, _)| module)).chain([BUSY]);
+                let elsewhere = WAITING.into_iter().chain(ALONE.map(|(module, _)| module)).chain([LONG]);
                 rest.args(elsewhere.flat_map(|module| ["--skip", module])).args(["--test-threads", OF_PROGRAM_AT_ONCE]);
-                program.push(Job::new("program", rest));
-                let alone = |stage: &str, module: &str, at_once: &str| {
+                let module = |stage: &str, module: &str, at_once: &str| {
                     let mut job = executable.command(Priority::Usual);
                     job.args([module, "--test-threads", at_once]);
                     Job::new(stage, job)
                 };
-                waiting.extend(ALONE.map(|(module, at_once)| alone("outages", module, at_once)));
-                program.push(alone("program", BUSY, "1"));
+                program.extend(ALONE.map(|(name, at_once)| module("outages", name, at_once)));
+                program.push(Job::new("program", rest));
+                long.push(module("program", LONG, "1"));
             }
             (_, "test") => {
                 let mut all = executable.command(Priority::Low);
@@ -63,10 +64,8 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
         }
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
-    // The tests of single crates also measure time, so they cannot wait for an idle core; and agents that wait for one send more requests
-    // than the bars allow.
-    let outages = Phase { lanes: vec![waiting, simulated], ..Phase::default() };
-    [outages, Phase { lanes: vec![program, vec![]], shared: unit.into_iter().chain(crates).collect() }]
+    let alone = Phase { lanes: vec![outages], ..Phase::default() };
+    [alone, Phase { lanes: vec![program, simulated], shared: long.into_iter().chain(unit).chain(crates).collect() }]
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
@@ -113,19 +112,18 @@ mod tests {
             [
                 vec![
                     "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --skip nonsense::flood --test-threads 6".to_owned(),
+                ],
+                vec![],
+                vec![
                     "outages: all-0 outage::slow --test-threads 2".to_owned(),
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "outages: all-0 nonsense::flood --test-threads 1".to_owned(),
+                    format!("program: all-0 {skips}"),
                 ],
                 vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
-                vec![],
                 vec![
-                    format!("program: all-0 {skips}"),
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
-                ],
-                vec![],
-                vec![
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
