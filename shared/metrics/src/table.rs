@@ -153,7 +153,7 @@ instruments! {
     OUTBOX_EVENTS = gauge("fleetpull_outbox_events", &[], "Stored events that wait for the fleet's stream");
     OUTBOX_OLDEST = gauge("fleetpull_outbox_oldest_seconds", &[], "Age of the oldest of these events; 0: none");
 
-    BUS_STATE = gauge("fleetpull_bus_state", &["state"], "1 for the state of the bus: connected, degraded or disconnected");
+    BUS_STATE = gauge("fleetpull_bus_state", &["state"], "1 for the state of the bus: connected, degraded or disconnected; each is 0 if none is configured");
     BUS_LOST = counter("fleetpull_bus_lost_total", &[], "How often the bus was lost").of("bus_lost_total");
     BUS_MESSAGES_DROPPED = counter("fleetpull_bus_messages_dropped_total", &[], "Messages from the bus that were dropped because they came faster than they were read").of("bus_messages_dropped_total");
 

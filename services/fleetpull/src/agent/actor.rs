@@ -64,6 +64,8 @@ pub(super) struct AgentParts {
     /// None if the node does not share.
     pub(super) registrar: Option<Addr<Registrar>>,
     pub(super) bus: BusRef,
+    /// Whether NATS is configured. If not, the bus ends in this process.
+    pub(super) has_nats: bool,
     pub(super) runtime: RuntimeRef,
     /// The runtime description at the start.
     pub(super) seen: RuntimeDescription,
@@ -84,8 +86,21 @@ pub(super) struct Gathered {
 
 impl Agent {
     pub(super) fn new(parts: AgentParts) -> Self {
-        let AgentParts { identity, services, registrar, bus, runtime, seen, clock, instruments, agent_events, setup, panic_guard } = parts;
-        let mut condition = Condition::new(identity.started);
+        let AgentParts {
+            identity,
+            services,
+            registrar,
+            bus,
+            has_nats,
+            runtime,
+            seen,
+            clock,
+            instruments,
+            agent_events,
+            setup,
+            panic_guard,
+        } = parts;
+        let mut condition = if has_nats { Condition::new(identity.started) } else { Condition::without_bus(identity.started) };
         condition.see_bus(identity.started, &bus.health());
         condition.see_runtime(identity.started, problem_of(&seen));
         if !condition.is_well() {
@@ -220,6 +235,7 @@ impl Agent {
             reads_versions: vec![MESSAGE_VERSION],
             policy_revision: counts.permits.policy_revision,
             bus_loss: self.condition.bus_loss(now),
+            bus_unset: self.condition.is_bus_unset(),
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Condition {
     /// How often the bus was lost.
     bus_losses: u64,
     is_connected: bool,
+    /// Whether no bus is configured.
+    is_bus_unset: bool,
 }
 
 /// The loss of the bus.
@@ -45,8 +47,16 @@ impl Condition {
         Self { started: now.monotonic, ..Self::default() }
     }
 
-    /// Takes the current health of the bus.
+    /// An agent without a configured bus, that starts now.
+    pub(super) fn without_bus(now: Now) -> Self {
+        Self { is_bus_unset: true, ..Self::new(now) }
+    }
+
+    /// Takes the current health of the bus. Without a configured bus it is the health of a bus in this process, which is never lost.
     pub(super) fn see_bus(&mut self, now: Now, health: &BusHealth) {
+        if self.is_bus_unset {
+            return;
+        }
         let was_connected = std::mem::replace(&mut self.is_connected, !matches!(health, BusHealth::Disconnected { .. }));
         if was_connected && !self.is_connected {
             self.bus_losses += 1;
@@ -90,7 +100,8 @@ impl Condition {
 
     /// The problem of each part.
     pub(super) fn health(&self) -> Health {
-        Health { runtime: self.runtime.clone(), bus: self.bus.clone(), events: self.events.clone() }
+        let is_bus_unset = self.is_bus_unset;
+        Health { runtime: self.runtime.clone(), bus: self.bus.clone(), is_bus_unset, events: self.events.clone() }
     }
 
     /// The loss of the bus, for the node's description. None if the bus is connected.
@@ -100,14 +111,20 @@ impl Condition {
         Some(BusLoss { since_ms: u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX), reason: reason.clone() })
     }
 
-    /// One of [`BUS_STATES`](super::readings::BUS_STATES).
-    pub(super) fn bus_state(&self) -> &'static str {
+    /// One of [`BUS_STATES`](super::readings::BUS_STATES). None if no bus is configured.
+    pub(super) fn bus_state(&self) -> Option<&'static str> {
         let [connected, degraded, disconnected] = BUS_STATES;
-        match (self.is_connected, &self.bus) {
+        let state = match (self.is_connected, &self.bus) {
             (true, None) => connected,
             (true, Some(_)) => degraded,
             (false, _) => disconnected,
-        }
+        };
+        (!self.is_bus_unset).then_some(state)
+    }
+
+    /// True if no bus is configured.
+    pub(super) fn is_bus_unset(&self) -> bool {
+        self.is_bus_unset
     }
 
     /// Which part has a problem: `bus` before `runtime` before `events`. None if none has.
@@ -166,7 +183,7 @@ mod tests {
         let mut condition = Condition::new(at(0));
         condition.see_bus(at(1), &BusHealth::Connected);
         assert_eq!((condition.state().as_str(), condition.lasts(at(5)).as_secs()), ("ok", 5));
-        assert_eq!(condition.bus_state(), "connected");
+        assert_eq!(condition.bus_state(), Some("connected"));
         condition.see_bus(at(20), &without("lost"));
         condition.see_bus(at(25), &without("refused"));
         assert_eq!(condition.state(), "degraded: no bus since 2023-11-14T22:13:40Z: refused");
@@ -193,7 +210,7 @@ mod tests {
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_runtime(at(9), Some("containerd: no answer".to_owned()));
         assert_eq!(condition.state(), "degraded: no JetStream; runtime containerd: no answer");
-        assert_eq!((condition.bus_state(), condition.bus_loss(at(9))), ("degraded", None));
+        assert_eq!((condition.bus_state(), condition.bus_loss(at(9))), (Some("degraded"), None));
         condition.see_bus(at(10), &BusHealth::Connected);
         assert_eq!(condition.state(), "degraded: runtime containerd: no answer");
         assert_eq!(condition.lasts(at(11)).as_secs(), 10);
@@ -223,6 +240,16 @@ mod tests {
         condition.see_bus(at(1), &BusHealth::Degraded { reason: "no JetStream".to_owned(), transient: false });
         condition.see_bus(at(2), &without("lost"));
         assert!(condition.state().starts_with("degraded: no bus since"), "{}", condition.state());
-        assert_eq!(condition.bus_state(), "disconnected");
+        assert_eq!(condition.bus_state(), Some("disconnected"));
+    }
+
+    #[test]
+    fn node_without_a_configured_bus_is_well_and_not_connected() {
+        let mut condition = Condition::without_bus(at(0));
+        // The health of the bus in its process.
+        condition.see_bus(at(1), &BusHealth::Connected);
+        assert_eq!((condition.state().as_str(), condition.is_connected(), condition.is_bus_unset()), ("ok", false, true));
+        assert_eq!((condition.bus_state(), condition.bus_loss(at(2)), condition.bus_losses()), (None, None, 0));
+        assert!(condition.health().is_bus_unset);
     }
 }

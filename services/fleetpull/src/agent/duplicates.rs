@@ -220,6 +220,7 @@ mod tests {
             reads_versions: Vec::new(),
             policy_revision: 0,
             bus_loss: None,
+            bus_unset: false,
         };
         let advice = "started 2023-11-14T22:13:20Z): give this one another name with --node or node.name, or stop that one";
         let text = held_by(&holder);

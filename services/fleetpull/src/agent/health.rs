@@ -11,6 +11,8 @@ pub(super) struct Health {
     pub(super) runtime: Option<String>,
     /// With a bus problem the node goes on alone: it is degraded, but ready.
     pub(super) bus: Option<String>,
+    /// Whether no bus is configured.
+    pub(super) is_bus_unset: bool,
     /// While events cannot be stored, the node is degraded, but ready.
     pub(super) events: Option<String>,
 }
@@ -45,6 +47,7 @@ impl Health {
         }
         let runtime = self.runtime.as_ref().map_or_else(|| "[+]runtime ok".to_owned(), |problem| format!("[-]runtime failed: {problem}"));
         let lines = degraded.map(|(part, problem)| match problem {
+            None if part == "bus" && self.is_bus_unset => format!("[+]{part} ok: none is configured\n"),
             None => format!("[+]{part} ok\n"),
             Some(problem) => format!("[!]{part} degraded: {problem}\n"),
         });
@@ -68,6 +71,13 @@ mod tests {
         let well = Health::default();
         assert_eq!((well.is_ready(), well.readyz(false).as_str()), (true, "ok\n"));
         assert_eq!(well.readyz(true), "[+]agent ok\n[+]runtime ok\n[+]bus ok\n[+]events ok\nreadyz check passed\n");
+        let unset = Health { is_bus_unset: true, ..Health::default() };
+        assert_eq!((unset.is_ready(), unset.readyz(false).as_str()), (true, "ok\n"));
+        assert!(
+            unset.readyz(true).contains("[+]bus ok: none is configured\n[+]events ok\nreadyz check passed\n"),
+            "{}",
+            unset.readyz(true)
+        );
         let full = Health { events: problem("events cannot be stored: disk full"), ..Health::default() };
         assert_eq!((full.is_ready(), full.readyz(false).as_str()), (true, "ok, degraded: events cannot be stored: disk full\n"));
         let lines = "[!]events degraded: events cannot be stored: disk full\nreadyz check passed, degraded";

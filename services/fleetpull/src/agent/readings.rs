@@ -29,8 +29,8 @@ pub(super) struct OfFleet {
 pub(super) struct OfAgent {
     /// Seconds since 1970.
     pub(super) started_s: f64,
-    /// One of [`BUS_STATES`].
-    pub(super) bus_state: &'static str,
+    /// One of [`BUS_STATES`]. None if no bus is configured.
+    pub(super) bus_state: Option<&'static str>,
 }
 
 /// The states of the bus.
@@ -54,7 +54,7 @@ pub(super) fn readings(
     readings.set(&table::BUILD_INFO, &[VERSION], 1.0);
     readings.set(&table::START_TIME, &[], agent.started_s);
     for state in BUS_STATES {
-        readings.set(&table::BUS_STATE, &[state], f64::from(u8::from(state == agent.bus_state)));
+        readings.set(&table::BUS_STATE, &[state], f64::from(u8::from(agent.bus_state == Some(state))));
     }
     set_pulls(&mut readings, counts);
     set_outbox(&mut readings, &counts.events);
@@ -166,11 +166,15 @@ mod tests {
     use registrar::RegistrarCounts;
 
     use super::*;
-    const AGENT: OfAgent = OfAgent { started_s: 1_700_000_000.5, bus_state: "degraded" };
+    const AGENT: OfAgent = OfAgent { started_s: 1_700_000_000.5, bus_state: Some("degraded") };
 
     fn text(counts: &Counts, fleet: &OfFleet) -> String {
+        text_of(AGENT, counts, fleet)
+    }
+
+    fn text_of(agent: OfAgent, counts: &Counts, fleet: &OfFleet) -> String {
         let instruments = Instruments::default();
-        instruments.text(readings(AGENT, counts, &counts.by_name(), fleet, &instruments))
+        instruments.text(readings(agent, counts, &counts.by_name(), fleet, &instruments))
     }
 
     fn led(owner: &str, limits: &[(u64, u64)]) -> BudgetState {
@@ -206,6 +210,15 @@ mod tests {
             "fleetpull_start_time_seconds 1700000000.5\n",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn agent_without_a_configured_bus_has_no_state_of_it() {
+        let text = text_of(OfAgent { bus_state: None, ..AGENT }, &Counts::default(), &OfFleet::default());
+        for state in BUS_STATES {
+            let line = format!("fleetpull_bus_state{{state=\"{state}\"}} 0\n");
+            assert!(text.contains(&line), "{line} is not in {text}");
         }
     }
 

@@ -123,6 +123,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         services: node.actors.clone(),
         registrar: node.registrar.clone(),
         bus,
+        has_nats: settings.nats.is_wanted(),
         runtime,
         seen: seen.clone(),
         clock: clock.clone(),

@@ -63,9 +63,12 @@ pub struct NodeDescription {
     /// The revision of the fleet policy that it follows; 0: none.
     #[serde(default)]
     pub policy_revision: u64,
-    /// The loss of its bus; none: it is connected, or it has no bus set.
+    /// The loss of its bus; none: it is connected, or no bus is configured.
     #[serde(default)]
     pub bus_loss: Option<BusLoss>,
+    /// Whether no bus is configured, so that it shares nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bus_unset: bool,
 }
 
 /// An agent without its bus.

@@ -103,6 +103,7 @@ fn described(node: &NodeName, waits: bool) -> NodeDescription {
         reads_versions: vec![1],
         policy_revision: 0,
         bus_loss: None,
+        bus_unset: false,
     }
 }
 

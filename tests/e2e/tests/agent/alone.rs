@@ -51,6 +51,16 @@ fn it_answers_on_its_socket() {
 }
 
 #[test]
+fn it_does_not_say_that_it_has_a_bus() {
+    let place = Workplace::new();
+    let agent = Agent::start(&place, "n1", &[]).ready();
+    let status = agent.asked(&["status"]).expect(0);
+    assert!(status.stdout.contains("\nBUS      none is configured: this node shares nothing\n"), "{status}");
+    assert_eq!(agent.asked(&["status", "-o", "json"]).expect(0).object()["bus"]["state"], "none");
+    assert_eq!((agent.counter("bus_connected"), agent.state().as_str()), (0, "ok"));
+}
+
+#[test]
 fn several_agents_on_one_machine_share_a_store_and_nothing_else() {
     let place = Workplace::new();
     let agents: Vec<Agent<'_>> = ["n1", "n2", "n3"].map(|node| Agent::start_in(&place, node, "store", &[])).into_iter().collect();

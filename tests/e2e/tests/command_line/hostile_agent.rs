@@ -52,6 +52,7 @@ fn description() -> NodeDescription {
         reads_versions: vec![1],
         policy_revision: 1,
         bus_loss: Some(BusLoss { since_ms: 1, reason: BAD.to_owned() }),
+        bus_unset: false,
     }
 }
 

@@ -53,6 +53,7 @@ fn description(number: usize) -> NodeDescription {
         reads_versions: vec![1],
         policy_revision: 0,
         bus_loss: None,
+        bus_unset: false,
     }
 }
 

@@ -148,7 +148,7 @@ fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&
         ("Version", format!("{}, reads messages of version {}", node.version, versions.join(", "))),
         ("Started", format!("{} ({age} ago), instance {}", units::rfc_3339(node.started_ms), node.instance)),
         ("Socket", socket),
-        ("Sharing", or_nothing(&node.share)),
+        ("Sharing", if node.bus_unset { "nothing: no bus is configured".to_owned() } else { or_nothing(&node.share) }),
         ("Pulls", standing_pull::counts(node.pulling, node.waiting, node.standing)),
         ("Blocked by", if node.backoff == 1 { "1 back-off".to_owned() } else { format!("{} back-offs", node.backoff) }),
         (
@@ -197,6 +197,14 @@ mod tests {
         let mut described = described();
         described.node.node.state = "degraded: no bus since 2026-01-31T12:00:00Z: no NATS server is reached".to_owned();
         let line = "State:       degraded for 25h: no bus since 2026-01-31T12:00:00Z: no NATS server is reached";
+        assert!(lines(&described, NOW_MS).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS));
+    }
+
+    #[test]
+    fn node_without_a_configured_bus_says_why_it_shares_nothing() {
+        let mut described = described();
+        described.node.node.bus_unset = true;
+        let line = "Sharing:     nothing: no bus is configured";
         assert!(lines(&described, NOW_MS).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS));
     }
 

@@ -156,6 +156,7 @@ fn silent(Silent { node, ago, labels, .. }: Silent) -> Listed {
         reads_versions: Vec::new(),
         policy_revision: 0,
         bus_loss: None,
+        bus_unset: false,
     };
     Listed { node, knows_labels }
 }

@@ -262,8 +262,10 @@ fn bus_line_counts_the_servers_that_are_up() {
         (None, Some(4), 0, "connected, 4 ms"),
         (None, None, 0, "connected"),
     ] {
-        assert_eq!(bus(&BusState { lost: None, servers, answered_in_ms, oldest_unsent_ms }), expected);
+        assert_eq!(bus(&BusState { servers, answered_in_ms, oldest_unsent_ms, ..BusState::default() }), expected);
     }
+    let unset = BusState { is_unset: true, ..BusState::default() };
+    assert_eq!(bus(&unset), "none is configured: this node shares nothing");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use contract::NodeName;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::model::{Status, Unwell};
+use super::model::{BusState, Status, Unwell};
 use super::row::{Row, What};
 use crate::commands::budget::JsonQuota;
 use crate::output::given;
@@ -81,6 +81,14 @@ fn unwell(unwell: &Unwell) -> JsonUnwell<'_> {
     JsonUnwell { node, state, reason: reason.as_deref(), since_ms: *since_ms }
 }
 
+fn bus_state(bus: &BusState) -> &'static str {
+    match &bus.lost {
+        Some(_) => "lost",
+        None if bus.is_unset => "none",
+        None => "connected",
+    }
+}
+
 fn servers(servers: &BucketServers) -> Value {
     json!({ "total": servers.total, "up": servers.up(), "down": servers.down })
 }
@@ -104,7 +112,7 @@ pub(super) fn object(status: &Status) -> Value {
             "policy_revision": sharing.policy_revision,
         },
         "bus": {
-            "state": if bus.lost.is_some() { "lost" } else { "connected" },
+            "state": bus_state(bus),
             "since_ms": bus.lost.as_ref().map(|lost| lost.since_ms),
             "cause": bus.lost.as_ref().map(|lost| &lost.reason),
             "servers": bus.servers.as_ref().map(servers),

@@ -73,6 +73,8 @@ pub(super) struct Sharing {
 pub(super) struct BusState {
     /// The loss of the bus, as the one asked node reports it.
     pub(super) lost: Option<BusLoss>,
+    /// Whether the one asked node has no bus configured.
+    pub(super) is_unset: bool,
     /// The NATS servers that hold the fleet's list of nodes. None if they are unknown.
     pub(super) servers: Option<BucketServers>,
     /// How long an agent took to answer through the bus.
@@ -122,9 +124,9 @@ impl Status {
             answers;
         let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).sum::<u64>();
         let takes_part = |share: &str| nodes.iter().filter(|node| node.share == share).count() as u64;
-        let lost = nodes.first().filter(|_| of_one_node).and_then(|node| node.bus_loss.clone());
+        let of_node = nodes.first().filter(|_| of_one_node);
         Self {
-            of_node: nodes.first().filter(|_| of_one_node).map(|node| node.node.clone()),
+            of_node: of_node.map(|node| node.node.clone()),
             sharing: Sharing {
                 enforce: takes_part("enforce"),
                 observe: takes_part("observe"),
@@ -133,7 +135,8 @@ impl Status {
                 policy_revision: nodes.iter().map(|node| node.policy_revision).max().unwrap_or_default(),
             },
             bus: BusState {
-                lost,
+                lost: of_node.and_then(|node| node.bus_loss.clone()),
+                is_unset: of_node.is_some_and(|node| node.bus_unset),
                 servers,
                 answered_in_ms,
                 oldest_unsent_ms: nodes.iter().map(|node| node.oldest_unsent_ms).max().unwrap_or_default(),

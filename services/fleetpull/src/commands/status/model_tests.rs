@@ -38,6 +38,19 @@ fn bus_is_lost_if_the_only_asked_node_reports_it() {
 }
 
 #[test]
+fn bus_is_none_if_the_only_asked_node_has_none_configured() {
+    let change = |answers: &mut Answers| {
+        answers.of_one_node = true;
+        (answers.servers, answers.answered_in_ms) = (None, None);
+        answers.nodes[0] = NodeDescription { bus_unset: true, share: "off".to_owned(), ..description(1) };
+    };
+    let status = Status::of(Sample::of(1).with(change).answers());
+    assert!(status.bus.is_unset && status.bus.lost.is_none(), "{:?}", status.bus);
+    let object = object(&status);
+    assert_eq!((&object["bus"]["state"], &object["bus"]["cause"]), (&json!("none"), &json!(null)));
+}
+
+#[test]
 fn json_is_one_object_with_what_scripts_read() {
     let image = "registry.example/team/app:v9";
     let sample = Sample::of(3).knowing(&limited()).knowing(&missing("0be1", image)).led(budget(OWNER, 0)).waiting(2, image, 660_000);

@@ -45,6 +45,7 @@ pub(in crate::commands) fn description(number: usize) -> NodeDescription {
         reads_versions: vec![1],
         policy_revision: 41,
         bus_loss: None,
+        bus_unset: false,
     }
 }
 

@@ -185,6 +185,7 @@ fn bus(bus: &BusState) -> String {
     let state = match (&bus.lost, &bus.servers) {
         // The sentence already says why.
         (Some(lost), _) => format!("lost for {}", units::age(lost.since_ms)),
+        (None, _) if bus.is_unset => "none is configured: this node shares nothing".to_owned(),
         (None, Some(servers)) => counted_servers(servers),
         (None, None) => "connected".to_owned(),
     };
