@@ -23,6 +23,7 @@ mod serving;
 mod setup;
 mod state_dir;
 mod supervisor;
+mod time_limit;
 mod work;
 
 use std::time::Duration;
@@ -35,40 +36,62 @@ use tracing::{info, warn};
 
 use crate::configuration::Configuration;
 use crate::exit::Exit;
+use crate::{FLUSH_WITHIN, output};
 use supervisor::Supervisor;
+use time_limit::TimeLimit;
 use work::Work;
 
 /// The longest stop. systemd kills the process after three times as long.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The longest stop without a bus, when the agent has nobody to inform.
 const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for threads that may block after an orderly stop. One that writes a file ends in time; one that
+/// resolves a name or reads from a disk that hangs may never end.
+const THREADS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the agent until a signal or a panic ends it.
 ///
 /// # Errors
 /// The agent cannot start, or lost one of its services.
 pub fn run(configuration: &Configuration) -> Result<Exit> {
-    actix::System::new().block_on(async {
-        let mut signals = Signals::listen()?;
-        #[cfg(debug_assertions)]
-        planted_panic::plant();
-        let mut work = work::start(configuration).await?;
-        let mut supervisor = Supervisor::of_process();
-        supervisor.notify_ready();
-        let why = wait_for_the_end(&mut work, &mut signals, &mut supervisor).await;
-        supervisor.notify_stopping();
-        match why {
-            End::Signal(name) => {
-                info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
-                stop(work, &format!("the agent stops: {name}")).await;
-                Ok(Exit::Success)
-            }
-            // After a panic the state may be inconsistent, so the agent does not wait for an orderly stop.
-            End::Panic(panic) => {
-                bail!("{panic} panicked; the log above shows where. The agent exits, so that its supervisor starts it again")
-            }
+    let system = actix::System::new();
+    let result = system.block_on(serve(configuration));
+    let exit = result.as_ref().map_or_else(Exit::of_error, |exit| *exit);
+    let error = result.as_ref().err().map(|error| format!("{error:#}"));
+    // The runtime waits for its threads, whatever they wait for.
+    let limit = TimeLimit::start(THREADS_WITHIN, move || {
+        info!("the process ends without a thread that still blocks: a name was being resolved, or a disk hangs");
+        if let Some(error) = error {
+            output::complain(&anyhow::Error::msg(error));
         }
-    })
+        telemetry::end(FLUSH_WITHIN);
+        std::process::exit(exit.code().into());
+    });
+    drop(system);
+    drop(limit);
+    result
+}
+
+async fn serve(configuration: &Configuration) -> Result<Exit> {
+    let mut signals = Signals::listen()?;
+    #[cfg(debug_assertions)]
+    planted_panic::plant();
+    let Some(mut work) = work::start(configuration, signals.next()).await? else { return Ok(Exit::Success) };
+    let mut supervisor = Supervisor::of_process();
+    supervisor.notify_ready();
+    let why = wait_for_the_end(&mut work, &mut signals, &mut supervisor).await;
+    supervisor.notify_stopping();
+    match why {
+        End::Signal(name) => {
+            info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
+            stop(work, &format!("the agent stops: {name}")).await;
+            Ok(Exit::Success)
+        }
+        // After a panic the state may be inconsistent, so the agent does not wait for an orderly stop.
+        End::Panic(panic) => {
+            bail!("{panic} panicked; the log above shows where. The agent exits, so that its supervisor starts it again")
+        }
+    }
 }
 
 /// Why the agent ends.

@@ -22,6 +22,7 @@ use runtimes::{RuntimeDescription, RuntimeRef};
 use settings::Settings;
 use tasks::{Panic, Panics};
 use tokio::task::JoinHandle;
+use tracing::info;
 
 use super::actor::{Agent, AgentParts};
 use super::agent_events::AgentEvents;
@@ -81,15 +82,23 @@ struct Prepared {
     http: Option<HttpEndpoint>,
 }
 
-/// Starts everything. When this returns, the socket listens, and on a connected bus the server has confirmed every subscription.
+/// Starts everything. When this returns, the socket listens, and on a connected bus the server has confirmed every subscription. None if
+/// `signal` came before the services were started: until then the agent waits for the bus and the runtime, and nothing has to be stopped.
 ///
 /// # Errors
 /// Another agent has locked the state directory, or a setting cannot be used.
-pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
+pub(super) async fn start(configuration: &Configuration, signal: impl Future<Output = &'static str>) -> Result<Option<Work>> {
     // Must be first: the following calls start tasks that may panic.
     let panics = tasks::panics();
     let settings = configuration.settings();
-    let prepared = prepare(configuration).await?;
+    let prepared = tokio::select! {
+        biased;
+        signal = signal => {
+            info!(signal, "stopping: the agent had not started yet");
+            return Ok(None);
+        }
+        prepared = prepare(configuration) => prepared?,
+    };
     let Prepared { identity, clock, state, runtime, seen, fleet_key, sharing, bus, fleet, name_requests, duplicates, instruments, http } =
         prepared;
     // Without NATS this is the same bus. With NATS it is a separate bus in this process, which works without the server.
@@ -140,7 +149,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
     // Last, so that the HTTP endpoint answers only when the agent is ready.
     let http = http.map(|http| http.serve(agent, clock));
-    Ok(Work {
+    Ok(Some(Work {
         node,
         panics,
         duplicates: tasks::spawn_local("duplicate-agents", duplicates.keep()),
@@ -150,7 +159,7 @@ pub(super) async fn start(configuration: &Configuration) -> Result<Work> {
         _http: http,
         _key_keeper: key_keeper,
         _state: state,
-    })
+    }))
 }
 
 /// Starts to keep the fleet's key, unless nothing is shared or a file holds the key.

@@ -1,5 +1,9 @@
 //! The bus is lost: an agent goes on alone, reports it, and uses the bus again by itself.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::Command;
+
 use e2e::{Registry, Signal, Workplace, until};
 use memory_registry::MadeImage;
 use support::nats::{NatsConfig, NatsServer, current_program};
@@ -102,6 +106,50 @@ fn it_stops_in_good_order_while_the_server_is_down() {
             .then_some(())
     });
     drop(agent);
+}
+
+#[test]
+fn a_login_that_cannot_be_read_does_not_hold_up_the_end() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    let token = place.write("token", "a-token");
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url(), "--nats-token-file", &token]).ready();
+    agent.until_state("it has the bus", |state| state == "ok");
+    server.kill();
+    std::fs::remove_file(&token).unwrap();
+    assert!(Command::new("mkfifo").arg(&token).status().unwrap().success());
+    server.restart();
+    // The pipe can be opened once the agent reads it. The agent gets no token until the pipe is closed.
+    let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&token).ok();
+    let pipe = until("the agent reads its login", open);
+    agent.signal(Signal::Terminate);
+    agent.end().expect(0);
+    drop(pipe);
+}
+
+#[test]
+fn a_signal_ends_an_agent_that_still_waits_for_the_server() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (mut server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new());
+    server.kill();
+    // The agent waits for 1 s. On a busy machine the signal may come later.
+    let is_ended_at_once = || {
+        let agent = Agent::start(&place, "n1", &["--nats", &server.url()]);
+        let _ = agent.log_with("the bus is not connected");
+        agent.signal(Signal::Terminate);
+        let ended = agent.end().expect(0);
+        let is_at_once = ended.stderr.contains("stopping: the agent had not started yet");
+        assert!(is_at_once || ended.stderr.contains("stopping: no more commands are taken"), "{ended}");
+        is_at_once
+    };
+    assert!((0..10).any(|_| is_ended_at_once()));
+    // The end leaves nothing that hinders the next agent.
+    let agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    assert!(is_alone(&agent.state()), "{}", agent.state());
 }
 
 #[test]
