@@ -13,6 +13,8 @@ const MAX_DEPTH: usize = 32;
 const MAX_REASON_BYTES: usize = 4 * 1024;
 /// The error code of a refusal, as in HTTP.
 const REFUSED_CODE: &str = "400";
+/// The first words of a [`CallError::Refused`].
+const REFUSED: &str = "refused: ";
 
 /// A command as a bus message for `subject`.
 pub(crate) fn encode_command<C: Command>(subject: String, envelope: &Envelope<C>) -> Result<Message, CallError> {
@@ -53,8 +55,9 @@ pub(crate) fn encode_reply<R: Serialize>(subject: String, meta: Option<&Meta>, r
 
 /// The reply in a bus message.
 pub(crate) fn decode_reply<R: DeserializeOwned>(message: &Message) -> Result<R, CallError> {
-    if let Some(reason) = message.headers.get(headers::SERVICE_ERROR) {
-        return Err(CallError::Refused { reason: reason.to_owned() });
+    if let Some(error) = message.headers.get(headers::SERVICE_ERROR) {
+        // The header has the error in words, which begin with the same word as those of this error.
+        return Err(CallError::Refused { reason: error.strip_prefix(REFUSED).unwrap_or(error).to_owned() });
     }
     check_version(&message.headers)?;
     unpack(&message.payload)
@@ -187,12 +190,19 @@ mod tests {
     }
 
     #[test]
+    fn error_of_another_kind_is_decoded_as_a_refusal_with_its_words() {
+        let ended = CallError::Ended { service: "throttler" };
+        let message = encode_reply::<PermitAnswer>("r".to_owned(), None, Err(ended.clone()));
+        assert_eq!(decode_reply::<PermitAnswer>(&message), Err(CallError::Refused { reason: ended.to_string() }));
+    }
+
+    #[test]
     fn reply_and_refusal_are_decoded_as_encoded() {
         let answer = PermitAnswer::Granted { lease_ms: 5 };
         let message = encode_reply("r".to_owned(), None, Ok(answer.clone()));
         assert_eq!(decode_reply::<PermitAnswer>(&message), Ok(answer));
         let refusal = encode_reply::<PermitAnswer>("r".to_owned(), None, Err(CallError::Refused { reason: "too\nmany".to_owned() }));
-        assert_eq!(decode_reply::<PermitAnswer>(&refusal), Err(CallError::Refused { reason: "refused: too many".to_owned() }));
+        assert_eq!(decode_reply::<PermitAnswer>(&refusal), Err(CallError::Refused { reason: "too many".to_owned() }));
     }
 
     #[test]
