@@ -137,7 +137,7 @@ fn a_report_that_cannot_be_made_explains_what_to_do() {
     misused(&["--top", "0", "--nats", "nats://127.0.0.1:1"], 2, "1..=1000");
     misused(&["--nats", "nats://127.0.0.1:1"], 1, "127.0.0.1:1");
     let agent = Agent::start(&place, "n1", &[]).ready();
-    let asked = agent.asked(&["report"]).expect(1);
+    let asked = agent.asked(&["report"]).expect(2);
     assert!(asked.stderr.contains("give --nats URL"), "{asked}");
     if met(current_program()).is_none() {
         return;

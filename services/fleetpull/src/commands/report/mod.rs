@@ -39,7 +39,8 @@ async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
         return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
     }
     if client.bus().is_none() {
-        bail!("a report is made from the fleet's stream, which an agent's socket does not have: give --nats URL");
+        let advice = "a report is made from the fleet's stream, which an agent's socket does not have: give --nats URL";
+        return Err(UsageError(advice.to_owned()).into());
     }
     let nodes = nodes_meant(&args.asked, client).await?;
     let history = History { since, until: args.until.map(|_| until), limit: None, reason: None, node: None };
