@@ -114,7 +114,7 @@ impl Knowledge {
     /// cause.
     pub(super) fn others_first(&self, request: &Request) -> Duration {
         let fails = |backoff_key: &BackoffKeyId| {
-            self.replica.last_report(*backoff_key, &self.node).is_some_and(|own| matches!(own.finding, Finding::Failed(_)))
+            self.replica.own_report(*backoff_key).is_some_and(|own| matches!(own.report.finding, Finding::Failed(_)))
         };
         match self.replica.succeeded_at(request.target_keys.endpoint) {
             Some(answered) if request.target_keys.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,

@@ -165,20 +165,20 @@ impl KeyReports {
         self.successes.get(&self.newest.first?.1)
     }
 
-    /// The successes of all reporters but `without`, as the node `own` sees them.
-    pub(super) fn successes_for(&self, own: Option<ReporterId>, without: Option<ReporterId>) -> Successes {
-        let newest = match without {
-            Some(without) if self.newest.names(without) => self.newest_of(|by| by != without),
+    /// The successes as the node `own` sees them, or as it would see them without its own report.
+    pub(super) fn successes_for(&self, own: Option<ReporterId>, without_own: bool) -> Successes {
+        let newest = match own {
+            Some(own) if without_own && self.newest.names(own) => self.newest_of(|by| by != own),
             _ => self.newest,
         };
-        let of_own = own.filter(|own| without != Some(*own)).and_then(|own| self.of(own)?.succeeded_at());
+        let of_own = own.filter(|_| !without_own).and_then(|own| self.of(own)?.succeeded_at());
         let attempt = |(date, by)| Some((date, self.of(by)?.report.attempt));
         Successes { newest: newest.first.and_then(attempt), confirmed: newest.second.map(|(date, _)| date).max(of_own) }
     }
 
     /// The newest confirmed success, as the node `own` sees it.
     pub(super) fn confirmed_at(&self, own: Option<ReporterId>) -> Option<Duration> {
-        self.successes_for(own, None).confirmed
+        self.successes_for(own, false).confirmed
     }
 
     /// When each report expires. A failure that is not newer than the newest confirmed success expires with that success, even if its

@@ -64,8 +64,8 @@ impl Knowledge {
     #[must_use]
     pub fn new(node: NodeName, policy: BackoffPolicy) -> Self {
         Self {
+            replica: Replica::new(node.clone()),
             node,
-            replica: Replica::default(),
             leases: Leases::default(),
             lease_waits: LeaseWaits::default(),
             failed_keys: FailedKeys::new(policy),
@@ -139,7 +139,7 @@ impl Knowledge {
     /// The reports of this node that others may still need, with the date of each on this node's clock.
     #[must_use]
     pub fn own_reports(&self) -> Vec<(Arc<Report>, Duration)> {
-        self.replica.reports_of(&self.node)
+        self.replica.own_reports()
     }
 
     pub(super) fn target_keys(&self, mut target: Target) -> TargetKeys {

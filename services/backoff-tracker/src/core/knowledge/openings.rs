@@ -103,8 +103,7 @@ impl Knowledge {
     /// The node publishes a report. What it changes is recorded when the bus has stored it.
     pub(super) fn note_unstored(&mut self, report: &Report) {
         let fails = |report: &Report| report.finding.details().is_some();
-        let fails_again =
-            self.replica.last_report(report.backoff_key.id(), &self.node).is_some_and(|before| fails(before) && fails(report));
+        let fails_again = self.replica.own_report(report.backoff_key.id()).is_some_and(|before| fails(&before.report) && fails(report));
         if self.openings.unstored.len() >= MAX_KEYS_OF_ONE {
             self.openings.unstored.clear();
         }
@@ -116,7 +115,7 @@ impl Knowledge {
         if self.openings.unstored.remove(&backoff_key).is_none() {
             return;
         }
-        let Some(report) = self.replica.last_report(backoff_key, &self.node).cloned() else { return };
+        let Some(report) = self.replica.own_report(backoff_key).map(|own| Arc::clone(&own.report)) else { return };
         if let Some(news) = self.follow(now, &report) {
             self.effects.push(Effect::Announce(Box::new(news)));
         }
@@ -164,15 +163,15 @@ impl Knowledge {
     pub(super) fn note_probe(&mut self, now: Duration, running: &RunningAttempt, backoff_keys: &[Arc<BackoffKey>]) {
         let Duty::Probe(probed) = running.duty else { return };
         let Some(backoff_key) = backoff_keys.iter().find(|backoff_key| backoff_key.id() == probed) else { return };
-        let own = self.replica.last_report(probed, &self.node).filter(|own| matches!(own.finding, Finding::Failed(_)));
+        let own = self.replica.own_report(probed).filter(|own| matches!(own.report.finding, Finding::Failed(_)));
         if let (Some(entry), Some(own)) = (self.entry(now, backoff_key.id()), own) {
-            self.effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, own))));
+            self.effects.push(Effect::Announce(Box::new(EntryNews::of(EntryNewsKind::Probed, &entry, &own.report))));
         }
     }
 
     fn entry_as_stored(&self, now: Duration, backoff_key: BackoffKeyId) -> Option<Entry> {
         if self.openings.is_without_own(backoff_key) {
-            self.replica.entry_without(backoff_key, &self.node, self.viewpoint(now))
+            self.replica.entry_without_own(backoff_key, self.viewpoint(now))
         } else {
             self.entry(now, backoff_key)
         }

@@ -34,7 +34,7 @@ impl Knowledge {
     fn succeeded(&mut self, now: Duration, target_keys: &TargetKeys, running: &RunningAttempt, stage: Stage) {
         let backoff_keys = target_keys.backoff_keys();
         let view_id = backoff_keys.first().map(|backoff_key| backoff_key.view_id()).unwrap_or_default();
-        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable, &self.node);
+        let any_repository_fails = self.replica.fails_in(view_id, FailureClass::RegistryUnavailable);
         // The narrowest key comes first: a node that receives that the registry is back then knows that the image is resolved, and asks for
         // no lead lease.
         for backoff_key in backoff_keys.iter().rev().filter(|backoff_key| backoff_key.in_view().stage() == stage) {
@@ -46,13 +46,13 @@ impl Knowledge {
     }
 
     pub(super) fn publish_success(&mut self, now: Duration, backoff_key: &Arc<BackoffKey>, watched: bool, running: &RunningAttempt) {
-        let own_report_fails = self.replica.last_report(backoff_key.id(), &self.node).is_some_and(|own| own.finding.details().is_some());
+        let own_report_fails = self.replica.own_report(backoff_key.id()).is_some_and(|own| own.claim.is_some());
         // The failure was not published, so this success is news only if no recent one is known, or if it is kept as well.
         let failed_unpublished = self.unpublished.failure(backoff_key.id()).is_some();
         let is_first = || (watched || failed_unpublished) && self.is_newer_success(backoff_key, now);
         let is_news = own_report_fails
             || (failed_unpublished && self.unpublished.is_without_bus())
-            || self.replica.is_failing(backoff_key.id(), &self.node)
+            || self.replica.is_failing(backoff_key.id())
             || is_first();
         if !is_news {
             self.unpublished.forget(backoff_key.id());
@@ -72,8 +72,8 @@ impl Knowledge {
 
     /// True if a failure is not published: others have succeeded where this node fails, so its failure counts for itself alone.
     pub(super) fn is_kept_back(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
-        let own = self.replica.received(backoff_key, &self.node).filter(|own| own.claim.is_some());
-        own.is_some_and(|own| now < own.date + REFUTED_PUBLISHED_AGAIN_AFTER) && self.replica.is_refuted(now, &self.node, backoff_key)
+        let own = self.replica.own_report(backoff_key).filter(|own| own.claim.is_some());
+        own.is_some_and(|own| now < own.date + REFUTED_PUBLISHED_AGAIN_AFTER) && self.replica.is_refuted(now, backoff_key)
     }
 
     pub(super) fn details(
@@ -85,10 +85,10 @@ impl Knowledge {
     ) -> FailureDetails {
         let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
         let id = backoff_key.id();
-        let last_report = || self.replica.last_report(id, &self.node).filter(|_| self.replica.is_standing(id, &self.node));
+        let last_report = || self.replica.own_report(id).filter(|_| self.replica.is_standing(id));
         let before = match self.unpublished.failure(id) {
-            Some((details, date)) => self.replica.confirmed_at(id, &self.node).is_none_or(|success| success < date).then_some(details),
-            None => last_report().and_then(|report| report.finding.details()),
+            Some((details, date)) => self.replica.confirmed_at(id).is_none_or(|success| success < date).then_some(details),
+            None => last_report().and_then(|own| own.report.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
         let step = running.step_of(id);
@@ -102,14 +102,14 @@ impl Knowledge {
         let since = match self.unpublished.failure(backoff_key) {
             Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
             None if self.unpublished.has_succeeded(backoff_key) => None,
-            None => self.replica.received(backoff_key, &self.node).filter(|own| own.claim.is_some()).map(|own| own.failing_since),
+            None => self.replica.own_report(backoff_key).filter(|own| own.claim.is_some()).map(|own| own.failing_since),
         };
         since.map(|since| date.saturating_sub(since)).unwrap_or_default()
     }
 
     /// How long before `date` this node's last success was.
     pub(super) fn succeeded_ago(&self, backoff_key: BackoffKeyId, date: Duration) -> Option<Duration> {
-        let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.received(backoff_key, &self.node)?.succeeded_at());
+        let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.own_report(backoff_key)?.succeeded_at());
         at.map(|at| date.saturating_sub(at))
     }
 

@@ -38,7 +38,7 @@ impl Knowledge {
 
     /// The local keys that failed by a back-off key before it was answered, unless an earlier success has refuted this node's failure.
     fn released_by(&self, now: Duration, backoff_key: BackoffKeyId, answered_at: Duration) -> BTreeSet<LocalKey> {
-        let refuted = self.replica.is_refuted(now, &self.node, backoff_key);
+        let refuted = self.replica.is_refuted(now, backoff_key);
         let released = self.failed_keys.failed_by(backoff_key).filter(|(_, failed)| !refuted && failed.failure.at < answered_at);
         released.map(|(key, _)| key.clone()).collect()
     }

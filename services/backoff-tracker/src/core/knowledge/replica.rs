@@ -16,15 +16,17 @@ use super::backoff_key::{BackoffKey, BackoffKeyId, CORROBORATING_NODES};
 use super::entry::{Entry, Received, Viewpoint};
 use super::key_reports::KeyReports;
 use super::report::Report;
-use super::reporters::Reporters;
+use super::reporters::{ReporterId, Reporters};
 use crate::core::remove_from_index;
 
 /// A kind of failure: a class, in a view.
 type Kind = (u128, FailureClass);
 
-/// Every node's last report on every key.
-#[derive(Debug, Default)]
+/// Every node's last report on every key, as one node holds them.
+#[derive(Debug)]
 pub(super) struct Replica {
+    /// The node that holds the replica.
+    node: NodeName,
     backoff_keys: BTreeMap<BackoffKeyId, KeyReports>,
     /// The keys that fail, by kind.
     failing: BTreeMap<Kind, BTreeSet<BackoffKeyId>>,
@@ -39,6 +41,20 @@ pub(super) struct Replica {
 }
 
 impl Replica {
+    pub(super) fn new(node: NodeName) -> Self {
+        Self {
+            node,
+            backoff_keys: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            reporters: Reporters::default(),
+            cleared: BTreeMap::new(),
+            cleared_images: BTreeMap::new(),
+            collected: Duration::ZERO,
+            oldest_expires: Duration::ZERO,
+            counts: SharedCounts::default(),
+        }
+    }
+
     /// Takes a report that was `age` old when it arrived. Returns whether it is new.
     pub(super) fn receive(&mut self, now: Duration, report: Arc<Report>, age: Duration) -> bool {
         self.collect_garbage(now);
@@ -63,13 +79,13 @@ impl Replica {
 
     /// True if a report of that date is later than the reporter's last one on the key, and still of use.
     pub(super) fn is_news(&self, now: Duration, report: &Report, date: Duration) -> bool {
-        let known = self.received(report.backoff_key.id(), &report.reporter);
+        let known = self.received(report.backoff_key.id(), self.reporters.find(&report.reporter));
         known.is_none_or(|known| newer(report, date, known)) && date + keep_for(report) >= now
     }
 
-    /// Since when failures of a key count for a node: since the newest success that is confirmed, or since it was cleared.
-    fn in_order_at(&self, reports: &KeyReports, node: &NodeName) -> Option<Duration> {
-        let confirmed = reports.confirmed_at(self.reporters.find(node));
+    /// Since when failures of a key count for this node: since the newest success that is confirmed, or since it was cleared.
+    fn in_order_at(&self, reports: &KeyReports) -> Option<Duration> {
+        let confirmed = reports.confirmed_at(self.own_id());
         confirmed.max(reports.any().and_then(|received| self.cleared_at(&received.report.backoff_key)))
     }
 
@@ -80,9 +96,9 @@ impl Replica {
         self.backoff_keys.iter().filter(|(_, reports)| of_image(reports)).map(|(backoff_key, _)| *backoff_key).collect()
     }
 
-    /// All reports of a node, with their dates.
-    pub(super) fn reports_of(&self, node: &NodeName) -> Vec<(Arc<Report>, Duration)> {
-        let Some(by) = self.reporters.find(node) else { return vec![] };
+    /// All reports of this node, with their dates.
+    pub(super) fn own_reports(&self) -> Vec<(Arc<Report>, Duration)> {
+        let Some(by) = self.own_id() else { return vec![] };
         let received = self.reporters.backoff_keys_of(by).filter_map(|backoff_key| self.backoff_keys.get(&backoff_key)?.of(by));
         received.map(|received| (Arc::clone(&received.report), received.date)).collect()
     }
@@ -90,29 +106,29 @@ impl Replica {
     pub(super) fn entry(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
         let entry = reports.entry(viewpoint, || {
-            let confirmed = reports.confirmed_at(self.reporters.find(viewpoint.node));
+            let confirmed = reports.confirmed_at(self.own_id());
             let successes = [reports.succeeded_at(), confirmed].into_iter().flatten().map(|success| success + KEPT_FOR);
             let expiries = reports.failures().map(expires).chain(successes);
             let until = expiries.filter(|at| viewpoint.now <= *at).min().unwrap_or(Duration::MAX);
-            (self.derive_among(reports, None, None, viewpoint), until)
+            (self.derive_among(reports, false, None, viewpoint), until)
         });
         entry.filter(|entry| entry.matters(viewpoint.now))
     }
 
     /// The same without this node's own report.
-    pub(super) fn entry_without(&self, backoff_key: BackoffKeyId, node: &NodeName, viewpoint: Viewpoint<'_>) -> Option<Entry> {
+    pub(super) fn entry_without_own(&self, backoff_key: BackoffKeyId, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let reports = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails())?;
-        self.derive_among(reports, Some(node), None, viewpoint).filter(|entry| entry.matters(viewpoint.now))
+        self.derive_among(reports, true, None, viewpoint).filter(|entry| entry.matters(viewpoint.now))
     }
 
-    /// True if other nodes need an unpublished failure of `viewpoint.node`: the first opens the entry, and the next confirm it until no
+    /// True if other nodes need an unpublished failure of this node: the first opens the entry, and the next confirm it until no
     /// rule asks for more reporters. A failure whose entry would have expired counts too, because successes are published for back-off keys
     /// with a known failure.
     pub(super) fn is_changed_by(&self, unpublished: &Arc<Report>, date: Duration, viewpoint: Viewpoint<'_>) -> bool {
         let no_reports = KeyReports::default();
         let reports = self.backoff_keys.get(&unpublished.backoff_key.id()).unwrap_or(&no_reports);
         let unpublished = Received::new(Arc::clone(unpublished), date);
-        let derive = |unpublished| self.derive_among(reports, Some(viewpoint.node), unpublished, viewpoint);
+        let derive = |unpublished| self.derive_among(reports, true, unpublished, viewpoint);
         match (derive(None), derive(Some(&unpublished))) {
             (_, None) => false,
             (None, Some(_)) => true,
@@ -122,51 +138,38 @@ impl Replica {
         }
     }
 
-    /// True if a success at `date` ends a failure that others know: another node's before it, or the reporter's own last report.
+    /// True if a success of this node at `date` ends a failure that others know: another node's before it, or this node's last report.
     pub(super) fn is_answered_by(&self, success: &Report, date: Duration) -> bool {
         let Some(reports) = self.backoff_keys.get(&success.backoff_key.id()) else { return false };
-        let own = self.reporters.find(&success.reporter).and_then(|by| reports.failing_of(by));
-        own.is_some() || reports.failures_since(self.in_order_at(reports, &success.reporter)).any(|received| received.date < date)
+        self.own_failure(reports).is_some() || reports.failures_since(self.in_order_at(reports)).any(|received| received.date < date)
     }
 
-    /// Derives an entry without the reports of one node, and with one more report. Refuted failures count for their reporter alone.
-    fn derive_among(
-        &self,
-        reports: &KeyReports,
-        without: Option<&NodeName>,
-        with: Option<&Received>,
-        viewpoint: Viewpoint<'_>,
-    ) -> Option<Entry> {
+    /// Derives an entry, if asked without the report of this node, and with one more report. Refuted failures count for their reporter alone.
+    fn derive_among(&self, reports: &KeyReports, without_own: bool, with: Option<&Received>, viewpoint: Viewpoint<'_>) -> Option<Entry> {
         let backoff_key = &reports.any().or(with)?.report.backoff_key;
-        let included = |received: &Received| without.is_none_or(|node| received.report.reporter != *node);
-        let of_own = self.reporters.find(viewpoint.node);
-        let successes = reports.successes_for(of_own, without.and_then(|node| self.reporters.find(node)));
+        let successes = reports.successes_for(self.own_id(), without_own);
         let since = successes.confirmed.max(self.cleared_at(backoff_key));
         let stands = |received: &Received| since.is_none_or(|since| received.date > since) && viewpoint.now <= expires(received);
-        let counts = |received: &Received| {
-            viewpoint.trusts_anyone
-                || received.report.reporter == *viewpoint.node
-                || !is_refuted(viewpoint.now, received, successes.confirmed)
+        let counts = |received: &Received| match received.report.reporter == self.node {
+            true => !without_own,
+            false => viewpoint.trusts_anyone || !is_refuted(viewpoint.now, received, successes.confirmed),
         };
-        let own = of_own.and_then(|by| reports.failing_of(by));
-        let mine = without.is_none() && own.is_some_and(stands);
+        let mine = !without_own && self.own_failure(reports).is_some_and(stands);
         let with = with.filter(|received| stands(received));
-        let standing = reports.failures().filter(|received| included(received) && stands(received) && counts(received)).chain(with);
+        let standing = reports.failures().filter(|received| stands(received) && counts(received)).chain(with);
         Entry::derive(standing, mine, successes, viewpoint)
     }
 
-    /// True if a node fails where two others have succeeded since.
-    pub(super) fn is_refuted(&self, now: Duration, node: &NodeName, backoff_key: BackoffKeyId) -> bool {
+    /// True if this node fails where two others have succeeded since.
+    pub(super) fn is_refuted(&self, now: Duration, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
-        let of_own = self.reporters.find(node);
-        let own = of_own.and_then(|by| reports.failing_of(by));
-        own.is_some_and(|own| is_refuted(now, own, reports.confirmed_at(of_own)))
+        self.own_failure(reports).is_some_and(|own| is_refuted(now, own, reports.confirmed_at(self.own_id())))
     }
 
-    /// True if a node reports a failure of the key that no confirmed success has ended, as `node` sees it.
-    pub(super) fn is_failing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
+    /// True if any node reports a failure of the key that no confirmed success has ended.
+    pub(super) fn is_failing(&self, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key).filter(|reports| reports.fails()) else { return false };
-        reports.failures_since(self.in_order_at(reports, node)).next().is_some()
+        reports.failures_since(self.in_order_at(reports)).next().is_some()
     }
 
     pub(super) fn succeeded_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
@@ -178,9 +181,9 @@ impl Replica {
         self.backoff_keys.get(&backoff_key).into_iter().flat_map(KeyReports::newest_successes)
     }
 
-    /// When a key last succeeded for sure, as `node` sees it: another node has succeeded since, or `node` itself has.
-    pub(super) fn confirmed_at(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<Duration> {
-        self.backoff_keys.get(&backoff_key)?.confirmed_at(self.reporters.find(node))
+    /// When a key last succeeded for sure: another node has succeeded since, or this node itself has.
+    pub(super) fn confirmed_at(&self, backoff_key: BackoffKeyId) -> Option<Duration> {
+        self.backoff_keys.get(&backoff_key)?.confirmed_at(self.own_id())
     }
 
     /// The span of the attempt that last succeeded, if its node reports it.
@@ -188,28 +191,36 @@ impl Replica {
         self.backoff_keys.get(&backoff_key)?.newest_success()?.report.trace
     }
 
-    /// True if a node's last report on a key is a failure, and no confirmed success has come since.
-    pub(super) fn is_standing(&self, backoff_key: BackoffKeyId, node: &NodeName) -> bool {
+    /// True if this node's last report on a key is a failure, and no confirmed success has come since.
+    pub(super) fn is_standing(&self, backoff_key: BackoffKeyId) -> bool {
         let Some(reports) = self.backoff_keys.get(&backoff_key) else { return false };
-        let own = self.reporters.find(node).and_then(|by| reports.failing_of(by));
-        let since = self.in_order_at(reports, node);
-        own.is_some_and(|own| since.is_none_or(|since| own.date > since))
+        let since = self.in_order_at(reports);
+        self.own_failure(reports).is_some_and(|own| since.is_none_or(|since| own.date > since))
     }
 
-    /// A node's last report on a key.
-    pub(super) fn last_report(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Report> {
-        self.received(backoff_key, node).map(|received| &*received.report)
+    /// This node's last report on a key.
+    pub(super) fn own_report(&self, backoff_key: BackoffKeyId) -> Option<&Received> {
+        self.received(backoff_key, self.own_id())
     }
 
-    /// A node's last report on a key, with its dates.
-    pub(super) fn received(&self, backoff_key: BackoffKeyId, node: &NodeName) -> Option<&Received> {
-        self.backoff_keys.get(&backoff_key)?.of(self.reporters.find(node)?)
+    fn received(&self, backoff_key: BackoffKeyId, by: Option<ReporterId>) -> Option<&Received> {
+        self.backoff_keys.get(&backoff_key)?.of(by?)
+    }
+
+    /// This node as a reporter, if any of its reports is kept.
+    fn own_id(&self) -> Option<ReporterId> {
+        self.reporters.find(&self.node)
+    }
+
+    /// This node's last report among these, if it is a failure.
+    fn own_failure<'a>(&self, reports: &'a KeyReports) -> Option<&'a Received> {
+        reports.failing_of(self.own_id()?)
     }
 
     /// True if any key of a view has a failure of this class.
-    pub(super) fn fails_in(&self, view_id: u128, class: FailureClass, node: &NodeName) -> bool {
+    pub(super) fn fails_in(&self, view_id: u128, class: FailureClass) -> bool {
         let failing = self.failing.get(&(view_id, class));
-        failing.is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_failing(*backoff_key, node)))
+        failing.is_some_and(|backoff_keys| backoff_keys.iter().any(|backoff_key| self.is_failing(*backoff_key)))
     }
 
     fn note_failing(&mut self, kind: Kind, backoff_key: BackoffKeyId, fails: bool) {
