@@ -14,7 +14,7 @@ use contract::{ClearanceId, DEADLINES, TraceContext};
 use lease::{Held, Looked};
 use metrics::Lease;
 
-use super::requests::{self, Stage};
+use super::requests::{self, Resolved, Stage};
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Effect, Input, LeaseAnswer, LeaseName, Outcome, Reply};
 use crate::outbound::{self, Value, Write};
@@ -76,19 +76,15 @@ impl Handler<Ask<ResolveAttempt>> for BackoffTracker {
         let ResolveAttempt { clearance: request, attempt, failure, stage } = resolve.body;
         let (has_failed, reached) = (failure.is_some(), failure.is_none().then_some(stage));
         let outcome = failure.map_or(Outcome::Reached(stage), Outcome::Failed);
-        if let Some(resolved) = self.requests.resolved(request, attempt, reached) {
-            let number = resolved.number;
-            if resolved.not_begun.is_some() {
-                self.step(
-                    Input::AttemptPlanned { request: number, attempt, trace: resolved.not_begun.filter(TraceContext::has_span) },
-                    context,
-                );
-            }
-            if resolved.over {
+        if let Some(Resolved { number, trace, standing, over }) = self.requests.resolved(request, attempt, reached) {
+            if over {
                 self.requests.answer(request, requests::Grant::default().clearance(Duration::ZERO));
             }
-            self.step(Input::AttemptResolved { request: number, attempt, outcome }, context);
-            if has_failed && !resolved.standing {
+            // The message that the attempt has started may have been lost.
+            let planned = Input::AttemptPlanned { request: number, attempt, trace: Some(trace).filter(TraceContext::has_span) };
+            let now = self.clock.now().monotonic;
+            self.step_all(now, [planned, Input::AttemptResolved { request: number, attempt, outcome }], context);
+            if has_failed && !standing {
                 // The caller has its answer. The core would otherwise plan another attempt.
                 self.step(Input::Withdraw(number), context);
             }

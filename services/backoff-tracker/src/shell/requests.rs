@@ -31,8 +31,6 @@ pub(super) struct Request {
     pub(super) standing: bool,
     pub(super) stage: Stage,
     waiting: Option<Deferred>,
-    /// Whether the core has had `Input::AttemptPlanned`.
-    begun: bool,
     abandoned: Option<AttemptId>,
     refused_by: Option<BackoffKeyId>,
     last_contact: Duration,
@@ -65,8 +63,7 @@ pub(super) enum Stage {
 /// An attempt that has a result.
 pub(super) struct Resolved {
     pub(super) number: knowledge::RequestId,
-    /// Its span, if the core does not know that it has begun.
-    pub(super) not_begun: Option<TraceContext>,
+    pub(super) trace: TraceContext,
     pub(super) standing: bool,
     /// Whether its clearance is over.
     pub(super) over: bool,
@@ -114,7 +111,6 @@ impl Requests {
             standing,
             stage: Stage::Waiting,
             waiting: None,
-            begun: false,
             abandoned: None,
             refused_by: None,
             last_contact: now,
@@ -188,14 +184,12 @@ impl Requests {
         if over {
             request.stage = Stage::Resolved;
         }
-        let not_begun = (!std::mem::replace(&mut request.begun, true)).then_some(request.trace);
-        Some(Resolved { number: request.number, not_begun, standing: request.standing, over })
+        Some(Resolved { number: request.number, trace: request.trace, standing: request.standing, over })
     }
 
     /// The running attempt asks the registry from now on; returns its number and span.
-    pub(super) fn started(&mut self, id: ClearanceId, attempt: AttemptId) -> Option<(knowledge::RequestId, TraceContext)> {
-        let request = self.by_id.get_mut(&id).filter(|request| request.is_granted(attempt))?;
-        request.begun = true;
+    pub(super) fn started(&self, id: ClearanceId, attempt: AttemptId) -> Option<(knowledge::RequestId, TraceContext)> {
+        let request = self.by_id.get(&id).filter(|request| request.is_granted(attempt))?;
         Some((request.number, request.trace))
     }
 
@@ -207,7 +201,6 @@ impl Requests {
             return None;
         }
         request.stage = Stage::Granted(grant);
-        request.begun = false;
         Some(grant.for_all)
     }
 

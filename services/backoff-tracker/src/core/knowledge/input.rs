@@ -42,7 +42,8 @@ pub enum Input {
     },
     /// The flight does not request clearance any more.
     Withdraw(RequestId),
-    /// The flight has an attempt that it will make when it has its permit.
+    /// The attempt of a request that has clearance. It begins with the clearance, unless [`Input::AttemptStarted`] says when. Only the
+    /// first attempt that is stated for a clearance counts.
     AttemptPlanned {
         /// The request.
         request: RequestId,

@@ -106,10 +106,10 @@ impl Request {
         }
     }
 
-    /// The attempt that will be made with the permit.
+    /// The attempt that is made with this clearance, if none is known yet.
     pub(super) fn attempt_planned(&mut self, attempt: AttemptId, trace: Option<TraceContext>) {
         if let State::RunningAttempt(running) = &mut self.state {
-            running.attempt = Some((attempt, trace));
+            running.attempt.get_or_insert((attempt, trace));
         }
     }
 
