@@ -110,14 +110,11 @@ impl BackoffTracker {
         if share == Share::Off {
             return tracker;
         }
-        if share == Share::Observe {
-            tracker.core = tracker.core.observing();
-        }
         if let Some(planted_bug) = planted_bug {
             tracker.core = tracker.core.with_planted_bug(planted_bug);
         }
         // The bus counts as lost until it has answered.
-        tracker.core.step(tracker.clock.now().monotonic, Input::BusLost);
+        tracker.core.step_all(tracker.clock.now().monotonic, [Input::Observe(share == Share::Observe), Input::BusLost]);
         Self { share, sharing: Some(Sharing::new(node, shared, random, clock)), ..tracker }
     }
 

@@ -176,7 +176,7 @@ fn a_node_without_answers_of_the_bus_attempts_no_more_often_than_kubelet() {
 fn an_observing_node_ends_no_attempt_because_others_are_answered() {
     for observes in [false, true] {
         let mut node = Node::new();
-        node.core = if observes { node.core.observing() } else { node.core };
+        node.give(Input::Observe(observes));
         let mut random = Random::seeded(1);
         node.ask(1, "r/a:1");
         node.until(Duration::from_secs(1));

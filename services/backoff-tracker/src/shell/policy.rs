@@ -21,13 +21,13 @@ impl BackoffTracker {
 
     /// How the node shares: its own setting, but `observe` instead of `enforce` if the fleet policy says so.
     pub(super) fn takes_part(&self) -> Share {
-        if self.share == Share::Enforce && self.core.fleet_observes() { Share::Observe } else { self.share }
+        if self.core.observes() { Share::Observe } else { self.share }
     }
 }
 
 impl StreamHandler<Followed> for BackoffTracker {
     fn handle(&mut self, followed: Followed, context: &mut Self::Context) {
-        self.step(Input::Observe(followed.policy.observes()), context);
+        self.step(Input::Observe(self.share == Share::Observe || followed.policy.observes()), context);
     }
 
     /// The bus was drained. The node continues.

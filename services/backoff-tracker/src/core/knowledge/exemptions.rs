@@ -26,10 +26,8 @@ pub struct PauseInForce {
 /// The reasons why other nodes' reports refuse nothing.
 #[derive(Debug, Default)]
 pub(super) struct Exemptions {
-    /// By the node's own settings.
-    pub(super) observe: bool,
-    /// By the fleet policy.
-    pub(super) fleet_observes: bool,
+    /// The node only observes.
+    pub(super) observes: bool,
     pauses: BTreeMap<Option<String>, PauseInForce>,
 }
 
@@ -52,8 +50,6 @@ impl Exemptions {
     }
 
     pub(super) fn holds(&self, now: Duration, view: &View) -> bool {
-        self.observe
-            || self.fleet_observes
-            || self.in_force(now).any(|pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry))
+        self.observes || self.in_force(now).any(|pause| pause.registry.as_ref().is_none_or(|registry| *registry == view.registry))
     }
 }

@@ -124,7 +124,7 @@ pub enum Input {
         /// The operator.
         by: String,
     },
-    /// Whether the fleet policy makes nodes only observe. Then other nodes' reports refuse nothing.
+    /// Whether the node only observes, by its own setting or the fleet policy. Then other nodes' reports refuse nothing.
     Observe(bool),
     /// The bus cannot be reached.
     BusLost,

@@ -94,13 +94,6 @@ impl Knowledge {
         self
     }
 
-    /// Refuses nothing because of other nodes' reports, and only counts what it would have refused.
-    #[must_use]
-    pub fn observing(mut self) -> Self {
-        self.exemptions.observe = true;
-        self
-    }
-
     /// Takes one input and returns its effects.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         self.step_all(now, [input])
@@ -198,8 +191,8 @@ impl Knowledge {
                 self.exemptions.pause(now, registry, left, by);
                 self.touched.extend(self.requests.ids());
             }
-            Input::Observe(fleet_observes) => {
-                self.exemptions.fleet_observes = fleet_observes;
+            Input::Observe(observes) => {
+                self.exemptions.observes = observes;
                 self.touched.extend(self.requests.ids());
             }
             Input::BusLost => self.bus_lost(now),

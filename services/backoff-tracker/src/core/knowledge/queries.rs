@@ -75,10 +75,10 @@ impl Knowledge {
         self.replica.succeeded_by(entry)
     }
 
-    /// Whether the fleet policy makes nodes only observe.
+    /// Whether the node only observes.
     #[must_use]
-    pub fn fleet_observes(&self) -> bool {
-        self.exemptions.fleet_observes
+    pub fn observes(&self) -> bool {
+        self.exemptions.observes
     }
 
     /// The pauses in force.
