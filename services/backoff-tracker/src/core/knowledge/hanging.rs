@@ -45,7 +45,7 @@ impl Knowledge {
         if now < *begun + HANGS_AFTER {
             return;
         }
-        attempt.iter().for_each(|(attempt, _)| self.recent_attempts.abandoned(*attempt, &request.target_keys));
+        attempt.iter().for_each(|(attempt, _)| self.recent_attempts.abandoned(*attempt));
         request.state = State::Fresh;
         request.last_decision = None;
         request.abandoned = true;

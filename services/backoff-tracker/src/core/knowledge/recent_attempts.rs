@@ -7,6 +7,7 @@ use contract::messages::backoff_tracker::{LocalKey, OTHER_KEYS_MOST};
 use contract::{AttemptId, View};
 
 use super::backoff_key::BackoffKey;
+use super::own_failures::Cleared;
 use super::request::RunningAttempt;
 use super::target::TargetKeys;
 
@@ -32,15 +33,23 @@ struct Attempt {
 
 /// An attempt that had clearance, and is over as far as the fleet is concerned.
 #[derive(Debug)]
-struct ClearedAttempt {
-    target_keys: TargetKeys,
-    /// The keys that its failure is about.
-    backoff_keys: Vec<Arc<BackoffKey>>,
-    /// The attempt's state. None: it was ended and not reported, because it hung while others were answered, and its result counts for
-    /// nothing.
-    running: Option<RunningAttempt>,
+enum ClearedAttempt {
     /// The manifest was answered, and the pull continues.
-    continues: bool,
+    Continues(TargetKeys, RunningAttempt),
+    Failed(FailedAttempt),
+    /// It was ended and not reported, because it hung while others were answered. Its result counts for nothing.
+    Abandoned,
+}
+
+/// An attempt that had clearance and failed.
+#[derive(Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) view: View,
+    /// The keys that its failure is about.
+    pub(super) backoff_keys: Vec<Arc<BackoffKey>>,
+    pub(super) cleared: Cleared,
+    /// Whether the node's own rule allowed it, without clearance of the fleet.
+    pub(super) by_own_rule: bool,
 }
 
 impl RecentAttempts {
@@ -51,18 +60,17 @@ impl RecentAttempts {
         backoff_keys: Vec<Arc<BackoffKey>>,
         running: &RunningAttempt,
     ) {
-        let (target_keys, running) = (target_keys.clone(), Some(running.clone()));
-        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys, running, continues: false });
+        let (view, cleared) = (target_keys.target.view.clone(), running.cleared());
+        let failed = FailedAttempt { view, backoff_keys, cleared, by_own_rule: running.by_own_rule };
+        self.of(attempt).cleared = Some(ClearedAttempt::Failed(failed));
     }
 
     pub(super) fn resolved(&mut self, attempt: AttemptId, target_keys: &TargetKeys, running: &RunningAttempt) {
-        let (target_keys, running) = (target_keys.clone(), Some(running.clone()));
-        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys: Vec::new(), running, continues: true });
+        self.of(attempt).cleared = Some(ClearedAttempt::Continues(target_keys.clone(), running.clone()));
     }
 
-    pub(super) fn abandoned(&mut self, attempt: AttemptId, target_keys: &TargetKeys) {
-        let target_keys = target_keys.clone();
-        self.of(attempt).cleared = Some(ClearedAttempt { target_keys, backoff_keys: Vec::new(), running: None, continues: false });
+    pub(super) fn abandoned(&mut self, attempt: AttemptId) {
+        self.of(attempt).cleared = Some(ClearedAttempt::Abandoned);
     }
 
     /// Notes that the result of an attempt is reported for a local key. False if it was reported for that key before.
@@ -78,27 +86,23 @@ impl RecentAttempts {
     }
 
     pub(super) fn is_abandoned(&self, attempt: AttemptId) -> bool {
-        self.cleared(attempt).is_some_and(|cleared| cleared.running.is_none())
+        matches!(self.cleared(attempt), Some(ClearedAttempt::Abandoned))
     }
 
     /// The attempt, if its manifest was answered and it has not failed since.
     pub(super) fn resolved_one(&self, attempt: AttemptId) -> Option<(TargetKeys, RunningAttempt)> {
-        let cleared = self.cleared(attempt).filter(|cleared| cleared.continues)?;
-        Some((cleared.target_keys.clone(), cleared.running.clone()?))
+        match self.cleared(attempt)? {
+            ClearedAttempt::Continues(target_keys, running) => Some((target_keys.clone(), running.clone())),
+            ClearedAttempt::Failed(_) | ClearedAttempt::Abandoned => None,
+        }
     }
 
-    /// The state of an attempt, if its result counts.
-    pub(super) fn running_of(&self, attempt: AttemptId) -> Option<RunningAttempt> {
-        self.cleared(attempt)?.running.clone()
-    }
-
-    /// The keys that the failure of an attempt is about, if it had clearance.
-    pub(super) fn backoff_keys_of(&self, attempt: AttemptId) -> Option<Vec<Arc<BackoffKey>>> {
-        self.cleared(attempt).map(|cleared| cleared.backoff_keys.clone())
-    }
-
-    pub(super) fn view_of(&self, attempt: AttemptId) -> Option<&View> {
-        self.cleared(attempt).map(|cleared| &cleared.target_keys.target.view)
+    /// The attempt, if it had clearance and failed.
+    pub(super) fn failed_one(&self, attempt: AttemptId) -> Option<&FailedAttempt> {
+        match self.cleared(attempt)? {
+            ClearedAttempt::Failed(failed) => Some(failed),
+            ClearedAttempt::Continues(..) | ClearedAttempt::Abandoned => None,
+        }
     }
 
     fn cleared(&self, attempt: AttemptId) -> Option<&ClearedAttempt> {

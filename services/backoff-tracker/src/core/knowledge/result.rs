@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{AttemptFailure, AttemptReported, LocalKey, ReportAttempt};
-use contract::{AttemptId, DEADLINES, Stage, Target};
+use contract::{AttemptId, DEADLINES, Stage};
 
 use super::backoff_key::{BackoffKey, BackoffKeyId};
 use super::input::Outcome;
@@ -34,11 +34,13 @@ impl Knowledge {
             return AttemptReported { next_attempt_ms: Some(0), entry: None };
         }
         self.failed_late(now, attempt, &failure);
-        let backoff_keys = self.backoff_keys_of(attempt, target, &failure);
-        let running = self.recent_attempts.running_of(attempt);
-        let cleared = running.as_ref().map(RunningAttempt::cleared);
-        let own = running.is_some_and(|running| running.by_own_rule)
-            || self.recent_attempts.view_of(attempt).is_none_or(|view| self.is_exempt(now, view));
+        let failed = self.recent_attempts.failed_one(attempt);
+        // If the pull coordinator made the attempt without clearance, because this tracker did not answer or had just withdrawn it, the
+        // report's target gives the keys, so that a success on them ends this back-off.
+        let of_target = || target.map(|target| self.target_keys(target).backoff_keys_of(&failure));
+        let backoff_keys = failed.map(|failed| failed.backoff_keys.clone()).or_else(of_target).unwrap_or_default();
+        let cleared = failed.map(|failed| failed.cleared);
+        let own = failed.is_none_or(|failed| failed.by_own_rule || self.is_exempt(now, &failed.view));
         let bound = self.binding_of(now, backoff_keys.iter().map(|backoff_key| backoff_key.id())).filter(|_| !own);
         let failing = bound.as_ref().map(|entry| Failing { since: entry.failing_since, took: Duration::ZERO });
         let own_rule = failing.map_or(OwnRule::Refuses(None), OwnRule::Grows);
@@ -57,13 +59,6 @@ impl Knowledge {
 
     fn reported_by_own_rule(&self, now: Duration, key: &LocalKey) -> AttemptReported {
         AttemptReported { next_attempt_ms: self.failed_keys.held(now, key).map(milliseconds), entry: None }
-    }
-
-    /// The back-off keys of a failure. If the pull coordinator made the attempt without clearance, because this tracker did not answer or
-    /// had just withdrawn it, the report's target gives the keys, so that a success on them ends this back-off.
-    fn backoff_keys_of(&self, attempt: AttemptId, target: Option<Target>, failure: &AttemptFailure) -> Vec<Arc<BackoffKey>> {
-        let of_target = || target.map(|target| self.target_keys(target).backoff_keys_of(failure));
-        self.recent_attempts.backoff_keys_of(attempt).or_else(of_target).unwrap_or_default()
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
