@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::core::knowledge::{
-    BackoffKey, BackoffKeyId, Binding, FailureDetails, Finding, Input, KeyInView, Knowledge, Report, View,
-};
+use backoff_tracker::core::knowledge::{BackoffKey, BackoffKeyId, FailureDetails, Finding, Input, KeyInView, Knowledge, Report, View};
 use clock::Random;
 use contract::{AttemptId, NodeName};
 use proptest::prelude::*;
@@ -234,7 +232,7 @@ impl Node {
         let entries = self.0.entries(now);
         let show = entries.into_iter().map(|entry| Shown {
             backoff_key: entry.backoff_key.id(),
-            binds_everybody: entry.binding == Binding::Everybody,
+            refuses_all: entry.refuses_all,
             epoch: entry.epoch(),
             failed_at: entry.failed_at,
             failing_since: entry.failing_since,
@@ -251,7 +249,7 @@ impl Node {
 #[derive(Debug, PartialEq)]
 struct Shown {
     backoff_key: BackoffKeyId,
-    binds_everybody: bool,
+    refuses_all: bool,
     epoch: AttemptId,
     failed_at: Duration,
     failing_since: Duration,

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::BackoffPolicy;
-use backoff_tracker::core::knowledge::{
-    BackoffKey, Binding, Entry, FailureDetails, Finding, Input, KeyInView, Knowledge, LONGEST, Report, View,
-};
+use backoff_tracker::core::knowledge::{BackoffKey, Entry, FailureDetails, Finding, Input, KeyInView, Knowledge, LONGEST, Report, View};
 use clock::Random;
 use contract::{AttemptId, DEADLINES, RETRY_AFTER_MAX};
 use proptest::prelude::*;
@@ -122,8 +120,7 @@ type Shown = (u128, bool, AttemptId, Duration, usize, u32, Duration);
 
 fn shown(core: &Knowledge) -> Vec<Shown> {
     let show = |entry: &Entry| {
-        let everybody = entry.binding == Binding::Everybody;
-        (entry.backoff_key.id().0, everybody, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_attempt)
+        (entry.backoff_key.id().0, entry.refuses_all, entry.epoch(), entry.failed_at, entry.reporters, entry.step, entry.next_attempt)
     };
     core.entries(NOW).iter().map(show).collect()
 }
@@ -159,7 +156,7 @@ proptest! {
     #[test]
     fn one_reporter_binds_others_for_seconds(reported in reported(1)) {
         for entry in replica(&last_reports(reported)).entries(NOW) {
-            prop_assert!(entry.binding == Binding::Reporters || entry.next_attempt <= entry.failing_since + DEADLINES.unconfirmed_for, "{entry:?}");
+            prop_assert!(!entry.refuses_all || entry.next_attempt <= entry.failing_since + DEADLINES.unconfirmed_for, "{entry:?}");
         }
     }
 

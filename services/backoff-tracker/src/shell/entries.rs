@@ -28,7 +28,7 @@ impl Handler<CountEntries> for BackoffTracker {
     fn handle(&mut self, _: CountEntries, _: &mut Context<Self>) -> Self::Result {
         let now = self.clock.now().monotonic;
         let mut open = OpenEntries::default();
-        for entry in self.core.entries(now).iter().filter(|entry| entry.refuses_all()) {
+        for entry in self.core.entries(now).iter().filter(|entry| entry.refuses_all) {
             let key = (entry.backoff_key.view().registry.clone(), entry.backoff_key.class());
             *open.by_registry.entry(key).or_default() += 1;
             open.oldest = open.oldest.max(now.saturating_sub(entry.failing_since));

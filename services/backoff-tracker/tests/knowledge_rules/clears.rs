@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{BackoffKey, Binding, Decision, Input, Outcome, Report};
+use backoff_tracker::core::knowledge::{BackoffKey, Decision, Input, Outcome, Report};
 use contract::{AttemptId, FailureClass};
 
 use super::node::{Node, failed, failure, image, view};
@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether an entry of the image refuses all nodes.
 fn binds(node: &Node) -> bool {
-    node.core.entries(node.now).iter().any(|entry| entry.backoff_key.in_view() == &image() && entry.binding == Binding::Everybody)
+    node.core.entries(node.now).iter().any(|entry| entry.backoff_key.in_view() == &image() && entry.refuses_all)
 }
 
 fn clear(age: Duration) -> Input {

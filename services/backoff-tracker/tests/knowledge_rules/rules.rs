@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{
-    BackoffKey, Binding, Decision, Duty, FailureDetails, Finding, Input, KeyInView, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report,
-    RequestId, Target, View,
+    BackoffKey, Decision, Duty, FailureDetails, Finding, Input, KeyInView, LeaseName, MAX_KEYS_OF_ONE, MAX_REQUESTS, Report, RequestId,
+    Target, View,
 };
 use contract::{AttemptId, DEADLINES, FailureClass, RETRY_AFTER_MAX, Stage};
 
@@ -118,8 +118,8 @@ fn failures_of_the_same_nodes_count_each_time_the_registry_is_down() {
         for reporter in ["n1", "n2", "n3"] {
             node.receive(reporter, endpoint(), failed(1));
         }
-        let bound = node.core.entries(node.now).first().map(|entry| (entry.binding, entry.reporters));
-        assert_eq!(bound, Some((Binding::Everybody, 3)), "outage {outage}");
+        let bound = node.core.entries(node.now).first().map(|entry| (entry.refuses_all, entry.reporters));
+        assert_eq!(bound, Some((true, 3)), "outage {outage}");
         node.now += Duration::from_secs(20);
         for reporter in ["n4", "n1", "n2", "n3"] {
             node.now += Duration::from_secs(2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::{AttemptFailure, Binding, Decision, Duty, FailureDetails, Finding, KEPT_FOR, KeyInView, Outcome};
+use backoff_tracker::core::knowledge::{AttemptFailure, Decision, Duty, FailureDetails, Finding, KEPT_FOR, KeyInView, Outcome};
 use contract::{FailureClass, Stage};
 
 use super::node::{Node, endpoint, failed, failed_for, failure, image, limited};
@@ -31,7 +31,7 @@ fn one_success_makes_the_next_attempt_due_if_several_nodes_fail_and_a_second_end
         node.receive("n4", in_view.clone(), Finding::Succeeded);
         let entry = &node.core.entries(node.now)[0];
         let due = entry.next_attempt.as_secs_f64();
-        assert!(entry.binding == Binding::Everybody && from <= due && due <= to, "{what}: {entry:?}");
+        assert!(entry.refuses_all && from <= due && due <= to, "{what}: {entry:?}");
         node.until(due + 2.1);
         assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{what}: {:?}", node.decision);
         node.receive("n4", in_view.clone(), Finding::Succeeded);
@@ -59,7 +59,7 @@ fn entry_outlasts_the_repeated_successes_of_one_node() {
         node.until(node.now.as_secs_f64() + 20.0);
         node.receive("liar", image(), Finding::Succeeded);
         let entry = node.core.entries(node.now).pop().expect("an entry");
-        assert_eq!((entry.binding, entry.next_attempt), (Binding::Everybody, node.now), "minute {minute}");
+        assert_eq!((entry.refuses_all, entry.next_attempt), (true, node.now), "minute {minute}");
     }
 }
 
@@ -149,7 +149,7 @@ fn a_success_counts_after_its_reporter_has_failed_again() {
         for reporter in ["n4", "n5"] {
             node.receive(reporter, endpoint(), Finding::Failed(FailureDetails { step: 1, succeeded_ago, ..FailureDetails::default() }));
         }
-        let shared = node.core.entries(node.now).into_iter().filter(|entry| entry.binding == Binding::Everybody);
+        let shared = node.core.entries(node.now).into_iter().filter(|entry| entry.refuses_all);
         assert_eq!(shared.count(), entries, "names the success: {names_success}");
     }
 }

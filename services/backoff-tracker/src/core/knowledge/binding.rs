@@ -23,7 +23,7 @@ impl Knowledge {
         let counts = |entry: &Entry| {
             self.without_bus.is_none_or(|without_bus| self.held_without_bus_until(entry, without_bus).is_some_and(|until| now < until))
         };
-        let holds = |entry: &&Entry| entry.refuses_all() && !self.exemptions.holds(now, entry.backoff_key.view()) && counts(entry);
+        let holds = |entry: &&Entry| entry.refuses_all && !self.exemptions.holds(now, entry.backoff_key.view()) && counts(entry);
         self.entries(now).iter().filter(holds).count()
     }
 
@@ -53,7 +53,7 @@ impl Knowledge {
     /// request by `DEADLINES.unconfirmed_for`, however many they are and however often their reporters repeat them.
     pub(super) fn refusing(&self, asked_at: Duration, entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
         let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
-        entries.filter(Entry::refuses_all).map(move |mut entry| {
+        entries.filter(|entry| entry.refuses_all).map(move |mut entry| {
             if entry.is_unconfirmed() && !believes_anyone {
                 entry.next_attempt = entry.next_attempt.min(asked_at + DEADLINES.unconfirmed_for);
             }
@@ -63,7 +63,7 @@ impl Knowledge {
 
     /// The first entry of these keys that this node reports and that refuses all nodes.
     pub(super) fn binding_of(&self, now: Duration, mut backoff_keys: impl Iterator<Item = BackoffKeyId>) -> Option<Entry> {
-        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.refuses_all());
+        let shared = |backoff_key| self.entry(now, backoff_key).filter(|entry| entry.mine && entry.refuses_all);
         if self.is_without_bus() { None } else { backoff_keys.find_map(shared) }
     }
 

@@ -47,7 +47,7 @@ impl Knowledge {
         let entry_query = EntryQuery::of(name);
         let mut named = self.entries(now);
         named.retain(|entry| entry_query.names(&self.listed(now, entry)));
-        named.sort_by_key(|entry| (!entry.refuses_all(), Reverse(entry.next_attempt)));
+        named.sort_by_key(|entry| (!entry.refuses_all, Reverse(entry.next_attempt)));
         named.truncate(MAX_KEYS_CLEARED);
         let of_image = self
             .replica

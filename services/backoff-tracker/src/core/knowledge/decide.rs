@@ -137,7 +137,7 @@ impl Knowledge {
         self.lease_waits.forget(&request.target_keys.ids);
         let steps = self.entries_of(now, &request.target_keys).map(|entry| {
             // An entry that does not refuse all nodes yet is the same first failure, seen by one more node.
-            let step = if entry.refuses_all() { entry.step + 1 } else { entry.step };
+            let step = if entry.refuses_all { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
         let (duty, until) = (running.duty, running.until);

@@ -97,22 +97,13 @@ pub(super) struct Successes {
     pub(super) confirmed: Option<Duration>,
 }
 
-/// Which nodes an entry refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// Its reporters, by their own rule. Not enough nodes have reported it.
-    Reporters,
-    /// All nodes, until the next attempt.
-    Everybody,
-}
-
 /// A shared failure.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The key.
     pub backoff_key: Arc<BackoffKey>,
-    /// Which nodes it refuses.
-    pub binding: Binding,
+    /// Whether it refuses all nodes until the next attempt. If not, too few nodes have reported it, and each of them goes by its own rule.
+    pub refuses_all: bool,
     /// The newest failure. Its message is the cause that people see, and its attempt names the epoch.
     pub newest: Arc<Report>,
     /// The attempt of a success since, which no other node has confirmed.
@@ -140,12 +131,6 @@ impl Entry {
     #[must_use]
     pub fn epoch(&self) -> AttemptId {
         self.succeeded.unwrap_or(self.newest.attempt)
-    }
-
-    /// Whether it refuses all nodes until the next attempt.
-    #[must_use]
-    pub fn refuses_all(&self) -> bool {
-        self.binding == Binding::Everybody
     }
 
     /// Whether one other node alone reports it. Such an entry delays attempts by `DEADLINES.unconfirmed_for` at most and refuses none: that
@@ -201,7 +186,7 @@ impl Entry {
         let succeeded = unconfirmed.map(|(date, _)| date.max(newest.date + cadence::delay(&backoff_key, 1, None)));
         let next_attempt = [latest, succeeded].into_iter().flatten().fold(due, Duration::min);
         Some(Self {
-            binding: if shared { Binding::Everybody } else { Binding::Reporters },
+            refuses_all: shared,
             newest: Arc::clone(&newest.report),
             succeeded: unconfirmed.map(|(_, attempt)| attempt),
             failed_at: newest.date,

@@ -8,7 +8,7 @@ use contract::{NodeName, PodRef};
 use image::Reference;
 
 use super::backoff_key::BackoffKeyId;
-use super::entry::{Binding, Entry};
+use super::entry::Entry;
 use super::failed_keys::FailedKey;
 use super::node::Knowledge;
 use crate::core::delays::milliseconds;
@@ -109,10 +109,10 @@ fn ago(now: Duration, date: Duration) -> u64 {
 /// The nodes that an entry refuses, in one word. All nodes list the same word, the reporter included, because a list of the fleet shows an
 /// entry as any one of its holders sends it.
 fn binds(entry: &Entry) -> &'static str {
-    match entry.binding {
-        Binding::Reporters => "reporters",
-        Binding::Everybody if entry.reporters == 1 => "unconfirmed",
-        Binding::Everybody => "everybody",
+    match (entry.refuses_all, entry.reporters) {
+        (false, _) => "reporters",
+        (true, 1) => "unconfirmed",
+        (true, _) => "everybody",
     }
 }
 

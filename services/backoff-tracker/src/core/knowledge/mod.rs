@@ -62,7 +62,7 @@ pub use cadence::{LONGEST, delay};
 pub use clears::Clearing;
 pub use contract::messages::backoff_tracker::AttemptFailure;
 pub use contract::{Target, View};
-pub use entry::{Binding, Entry};
+pub use entry::Entry;
 pub use exemptions::{LONGEST_PAUSE, MAX_PAUSES, PauseInForce};
 pub use fleet::BUDGET_PER_SECOND;
 pub use input::{Decision, Duty, Effect, Input, LeaseAnswer, Outcome, Refusal, Reply};

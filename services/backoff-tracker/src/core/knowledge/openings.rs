@@ -133,13 +133,13 @@ impl Knowledge {
                 None
             }
             (false, Some(_)) => {
-                let entry = self.entry_as_stored(now, backoff_key).filter(Entry::refuses_all)?;
+                let entry = self.entry_as_stored(now, backoff_key).filter(|entry| entry.refuses_all)?;
                 let open = Open { failing_since: entry.failing_since, until: entry.next_attempt + KEPT_FOR };
                 self.openings.opened(now, backoff_key, open);
                 Some(EntryNews::of(EntryNewsKind::Opened, &entry, report))
             }
             (true, None) => {
-                if self.entry_as_stored(now, backoff_key).is_some_and(|entry| entry.refuses_all()) {
+                if self.entry_as_stored(now, backoff_key).is_some_and(|entry| entry.refuses_all) {
                     return None;
                 }
                 let open = self.openings.open.remove(&backoff_key)?;

@@ -133,7 +133,7 @@ impl Replica {
             (_, None) => false,
             (None, Some(_)) => true,
             (Some(known), Some(with)) => {
-                known.reporters < with.reporters && (known.reporters < CORROBORATING_NODES || known.binding != with.binding)
+                known.reporters < with.reporters && (known.reporters < CORROBORATING_NODES || known.refuses_all != with.refuses_all)
             }
         }
     }
