@@ -49,7 +49,7 @@ impl Node {
 
     /// The leases asked for since the last call.
     fn asked(&mut self) -> Vec<LeaseName> {
-        let asked = |effect: Effect| if let Effect::AcquireLease(name, _) = effect { Some(name) } else { None };
+        let asked = |effect: Effect| if let Effect::AcquireLease(name) = effect { Some(name) } else { None };
         std::mem::take(&mut self.effects).into_iter().filter_map(asked).collect()
     }
 
@@ -306,7 +306,7 @@ fn no_node_waits_for_a_lease_holders_result_for_longer_than_two_terms() {
             }
             for tenth in 1..10 {
                 node.until(Duration::from_millis(1_000 * second + 100 * tenth));
-                let asked = |effect: &Effect| if let Effect::AcquireLease(name, _) = effect { Some(*name) } else { None };
+                let asked = |effect: &Effect| if let Effect::AcquireLease(name) = effect { Some(*name) } else { None };
                 let names: Vec<LeaseName> = node.effects.iter().filter_map(asked).filter(|name| !taken.contains(name)).collect();
                 for name in names {
                     taken.push(name);
@@ -361,11 +361,10 @@ fn a_slot_passes_to_the_nodes_next_request_if_the_registry_has_answered() {
             let target = Target { shows_blobs: true, ..target(&key.image) };
             node.give(Input::Request { request: RequestId(request), key, target });
         }
-        while let Some(Effect::AcquireLease(name, _)) =
-            node.effects.iter().find(|effect| matches!(effect, Effect::AcquireLease(..))).cloned()
+        while let Some(Effect::AcquireLease(name)) = node.effects.iter().find(|effect| matches!(effect, Effect::AcquireLease(..))).cloned()
         {
             slots.extend(matches!(name, LeaseName::Slot(..)).then_some(name));
-            node.effects.retain(|effect| !matches!(effect, Effect::AcquireLease(asked, _) if *asked == name));
+            node.effects.retain(|effect| !matches!(effect, Effect::AcquireLease(asked) if *asked == name));
             node.give(Input::Lease(name, LeaseAnswer::Won));
         }
         let [slot] = slots[..] else { panic!("one slot is asked for: {slots:?}") };

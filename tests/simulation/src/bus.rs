@@ -16,7 +16,7 @@ const ONE_WAY: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug)]
 pub(crate) enum ToServer {
     Publish(Arc<Report>, Duration),
-    Acquire(LeaseName, Duration),
+    Acquire(LeaseName),
     Release(LeaseName),
     /// A message to another node, which the server forwards.
     Forward(usize, Box<PeerMessage>),
@@ -107,12 +107,12 @@ impl Bus {
     }
 
     /// Grants a lease to one node at a time.
-    pub(crate) fn acquire(&mut self, now: Duration, node: usize, name: LeaseName, ttl: Duration) -> LeaseAnswer {
+    pub(crate) fn acquire(&mut self, now: Duration, node: usize, name: LeaseName) -> LeaseAnswer {
         match self.leases.get(&name) {
             Some((holder, until)) if now < *until && *holder != node => LeaseAnswer::Lost(*until - now),
             _ => {
                 self.granted += 1;
-                self.leases.insert(name, (node, now + ttl));
+                self.leases.insert(name, (node, now + DEADLINES.attempt_lease));
                 LeaseAnswer::Won
             }
         }

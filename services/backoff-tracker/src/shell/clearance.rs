@@ -151,7 +151,7 @@ impl BackoffTracker {
                         sharing.write(Write::Store(Value::Report { report, date: now.saturating_sub(age) }));
                     }
                 }
-                Effect::AcquireLease(name, _) => self.acquire(name, context),
+                Effect::AcquireLease(name) => self.acquire(name, context),
                 Effect::ReleaseLease(name) => self.release(name, context),
                 Effect::Announce(news) => self.announce(now, &news, context),
             }

@@ -50,7 +50,7 @@ impl Node {
                     self.published.push(report);
                     self.ages.push(age);
                 }
-                Effect::AcquireLease(name, _) => asked.push(name),
+                Effect::AcquireLease(name) => asked.push(name),
                 Effect::Abandon(_) => self.abandoned += 1,
                 Effect::ReleaseLease(_) | Effect::Announce(_) => {}
             }

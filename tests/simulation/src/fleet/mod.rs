@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::{Decision, Effect, Input, LeaseAnswer, LeaseName, PlantedBug, Report};
 use clock::Random;
-use contract::{AttemptId, NodeName, PermitId, Stage, Target};
+use contract::{AttemptId, DEADLINES, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
 use self::interest::Interest;
@@ -234,7 +234,7 @@ impl Simulation {
                 self.ask(node);
             }
             Effect::Publish(report, age) => self.send(node, ToServer::Publish(report, self.now.saturating_sub(age))),
-            Effect::AcquireLease(name, ttl) => self.send(node, ToServer::Acquire(name, ttl)),
+            Effect::AcquireLease(name) => self.send(node, ToServer::Acquire(name)),
             Effect::ReleaseLease(name) => self.send(node, ToServer::Release(name)),
         }
     }
@@ -261,13 +261,13 @@ impl Simulation {
     fn at_server(&mut self, node: usize, message: ToServer) {
         match message {
             ToServer::Publish(report, date) => self.broadcast(Broadcast::Report { report, date }),
-            ToServer::Acquire(name, ttl) => {
+            ToServer::Acquire(name) => {
                 self.lease_requests += 1;
-                let answer = self.bus.acquire(self.now, node, name, ttl);
+                let answer = self.bus.acquire(self.now, node, name);
                 let at = self.bus.arrives_down(self.now, node, &mut self.random);
                 self.queue.plan(at, Event::Reply(node, name, answer));
                 if answer == LeaseAnswer::Won {
-                    self.broadcast(Broadcast::Taken { name, holder: node, until: self.now + ttl });
+                    self.broadcast(Broadcast::Taken { name, holder: node, until: self.now + DEADLINES.attempt_lease });
                 }
             }
             ToServer::Release(name) => {

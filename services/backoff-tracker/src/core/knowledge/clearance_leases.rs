@@ -96,7 +96,7 @@ impl Knowledge {
         }
         let standing = self.leases.want(now, name, id, not_before, turn);
         if matches!(standing, Standing::Ask(_)) {
-            self.effects.push(Effect::AcquireLease(name, DEADLINES.attempt_lease));
+            self.effects.push(Effect::AcquireLease(name));
         }
         standing
     }

@@ -168,8 +168,8 @@ pub enum Effect {
     Abandon(RequestId),
     /// Publish this report under this node's name, with the age of the attempt's result.
     Publish(Arc<Report>, Duration),
-    /// Acquire a lease by compare-and-set. It expires after this long.
-    AcquireLease(LeaseName, Duration),
+    /// Acquire a lease by compare-and-set. It expires after `DEADLINES.attempt_lease`.
+    AcquireLease(LeaseName),
     /// Release a lease, or one that this node may have acquired without an answer: else nobody would act until its end.
     ReleaseLease(LeaseName),
     /// Record an event about an entry. Only one node of the fleet does.

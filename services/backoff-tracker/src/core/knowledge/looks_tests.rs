@@ -38,7 +38,7 @@ impl Node {
         while let Some(input) = inputs.pop_front() {
             for effect in self.core.step(self.now, input) {
                 match effect {
-                    Effect::AcquireLease(name, _) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
+                    Effect::AcquireLease(name) => inputs.push_back(Input::Lease(name, LeaseAnswer::Won)),
                     Effect::ReleaseLease(name) => inputs.push_back(Input::LeaseFreed(name)),
                     Effect::Publish(report, _) => inputs.push_back(Input::ReportStored(report.backoff_key.id())),
                     Effect::Answer(request, Decision::Granted { .. }) => self.cleared.push_back(request),

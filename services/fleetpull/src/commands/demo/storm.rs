@@ -11,7 +11,7 @@ use backoff_tracker::core::knowledge::{Decision, Effect, Input, Knowledge, Lease
 use backoff_tracker::core::{BackoffPolicy, Delay};
 use clock::Random;
 use contract::messages::backoff_tracker::{AttemptFailure, LocalKey};
-use contract::{AttemptId, FailureClass, NodeName, Target, View};
+use contract::{AttemptId, DEADLINES, FailureClass, NodeName, Target, View};
 
 /// Nodes that pull the image.
 pub(super) const NODES: usize = 1_000;
@@ -190,7 +190,7 @@ impl Fleet {
                 let date = self.now.saturating_sub(age);
                 self.send_to_all(|| Event::ReportReceived { report: Arc::clone(&report), date });
             }
-            Effect::AcquireLease(name, ttl) => self.acquire(node, name, ttl),
+            Effect::AcquireLease(name) => self.acquire(node, name),
             Effect::ReleaseLease(name) => {
                 if self.leases.get(&name).is_some_and(|(holder, _)| *holder == node) {
                     self.leases.remove(&name);
@@ -201,14 +201,14 @@ impl Fleet {
     }
 
     /// The server grants a lease to one node, and informs all nodes.
-    fn acquire(&mut self, node: usize, name: LeaseName, ttl: Duration) {
+    fn acquire(&mut self, node: usize, name: LeaseName) {
         let answer = match self.leases.get(&name) {
             Some((holder, until)) if self.now < *until && *holder != node => LeaseAnswer::Lost(*until - self.now),
             _ => LeaseAnswer::Won,
         };
         self.queue.plan(self.now + ONE_WAY * 2, (node, Event::Lease(name, answer)));
         if answer == LeaseAnswer::Won {
-            let until = self.now + ttl;
+            let until = self.now + DEADLINES.attempt_lease;
             self.leases.insert(name, (node, until));
             self.send_to_all(|| Event::Taken { name, holder: node, until });
         }
