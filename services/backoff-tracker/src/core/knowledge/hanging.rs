@@ -8,7 +8,7 @@ use super::backoff_key::BackoffKeyId;
 use super::input::Duty;
 use super::lease::RequestId;
 use super::node::Knowledge;
-use super::report::{FailureDetails, Finding};
+use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
 
@@ -81,10 +81,7 @@ impl Knowledge {
         if !answered_since {
             let of = if stage == Stage::Blob { "no blob" } else { "no answer" };
             let message = format!("{of} from {} for {} s", request.target_keys.target.endpoint, DEADLINES.unanswered_after.as_secs());
-            let (id, begun) = (endpoint.id(), running.begun);
-            let (failing_for, succeeded_ago) = (self.failing_for(id, begun), self.succeeded_ago(id, begun));
-            let details =
-                FailureDetails { message, step: running.step_of(id), failing_for, succeeded_ago, ..FailureDetails::default() }.bounded();
+            let details = self.details_without_answer(running, endpoint.id(), message).bounded();
             self.publish(now, running, endpoint, Finding::Unanswered(details));
         }
     }

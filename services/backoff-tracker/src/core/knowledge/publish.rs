@@ -76,29 +76,34 @@ impl Knowledge {
         own.is_some_and(|own| now < own.date + REFUTED_PUBLISHED_AGAIN_AFTER) && self.replica.is_refuted(now, backoff_key)
     }
 
+    /// The details of a failure of this node's attempt.
     pub(super) fn details(
         &self,
         target_keys: &TargetKeys,
         running: &RunningAttempt,
-        backoff_key: &BackoffKey,
+        id: BackoffKeyId,
         failure: &AttemptFailure,
     ) -> FailureDetails {
-        let (message, repository) = (failure.cause.clone(), target_keys.target.repository.clone());
-        let id = backoff_key.id();
+        let repository = target_keys.target.repository.clone();
         let last_report = || self.replica.own_report(id).filter(|_| self.replica.is_standing(id));
         let before = match self.unpublished.failure(id) {
             Some((details, date)) => self.replica.confirmed_at(id).is_none_or(|success| success < date).then_some(details),
             None => last_report().and_then(|own| own.report.finding.details()),
         };
         let in_a_row = before.map_or(1, |before| before.in_a_row.saturating_add(1));
-        let step = running.step_of(id);
-        let (failing_for, succeeded_ago) = (self.failing_for(id, running.begun), self.succeeded_ago(id, running.begun));
         let retry_after = failure.retry_after_ms.map(Duration::from_millis);
-        FailureDetails { message, step, retry_after, repository, in_a_row, failing_for, succeeded_ago }.bounded()
+        FailureDetails { retry_after, repository, in_a_row, ..self.details_without_answer(running, id, failure.cause.clone()) }.bounded()
+    }
+
+    /// The details as far as they are known before the attempt has an answer.
+    pub(super) fn details_without_answer(&self, running: &RunningAttempt, id: BackoffKeyId, message: String) -> FailureDetails {
+        let step = running.steps.get(&id).copied().unwrap_or(1);
+        let (failing_for, succeeded_ago) = (self.failing_for(id, running.begun), self.succeeded_ago(id, running.begun));
+        FailureDetails { message, step, failing_for, succeeded_ago, ..FailureDetails::default() }
     }
 
     /// How long before `date` this node has had nothing but failures.
-    pub(super) fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
+    fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
         let since = match self.unpublished.failure(backoff_key) {
             Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
             None if self.unpublished.has_succeeded(backoff_key) => None,
@@ -108,7 +113,7 @@ impl Knowledge {
     }
 
     /// How long before `date` this node's last success was.
-    pub(super) fn succeeded_ago(&self, backoff_key: BackoffKeyId, date: Duration) -> Option<Duration> {
+    fn succeeded_ago(&self, backoff_key: BackoffKeyId, date: Duration) -> Option<Duration> {
         let at = self.unpublished.succeeded_at(backoff_key).or_else(|| self.replica.own_report(backoff_key)?.succeeded_at());
         at.map(|at| date.saturating_sub(at))
     }
@@ -142,11 +147,5 @@ impl Knowledge {
         self.note_unstored(&report);
         self.replica.receive(now, Arc::clone(&report), age);
         self.effects.push(Effect::Publish(report, age));
-    }
-}
-
-impl RunningAttempt {
-    pub(super) fn step_of(&self, backoff_key: BackoffKeyId) -> u32 {
-        self.steps.get(&backoff_key).copied().unwrap_or(1)
     }
 }

@@ -84,7 +84,7 @@ impl Knowledge {
                 self.counts.kept_to_itself_total += 1;
                 continue;
             }
-            let finding = Finding::Failed(self.details(target_keys, running, backoff_key, failure));
+            let finding = Finding::Failed(self.details(target_keys, running, backoff_key.id(), failure));
             self.publish(now, running, Arc::clone(backoff_key), finding);
             self.touch(backoff_key.id());
         }
