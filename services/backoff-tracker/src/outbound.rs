@@ -19,7 +19,7 @@ use self::stored_values::{Stored, WriteTime};
 use crate::core::knowledge::Report;
 use crate::dating::Dating;
 
-pub(crate) use self::stored_values::{lease_key, milliseconds};
+pub(crate) use self::stored_values::lease_key;
 
 /// Writes that wait for the bus; a node publishes a few reports per second at most. Further writes are dropped, counted, and written again
 /// from the replica when the bus is back.

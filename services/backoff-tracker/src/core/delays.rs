@@ -110,8 +110,13 @@ impl BackoffPolicy {
     }
 }
 
-/// Whole milliseconds, rounded up, so that a caller that waits this long is not refused again.
-pub(super) fn milliseconds(left: Duration) -> u64 {
+/// Whole milliseconds that have passed.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whole milliseconds to wait: rounded up, so that a caller that waits this long is not refused again.
+pub(super) fn milliseconds_left(left: Duration) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

@@ -5,6 +5,7 @@ pub mod knowledge;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use delays::milliseconds;
 pub use delays::{BackoffPolicy, Delay};
 
 /// Removes the entry whose value has the least `rank`, the first of several.

@@ -6,6 +6,7 @@ use contract::FailureClass;
 use contract::know::{AttemptKey, Found, KeyKind, KnowError, ReportKey, StoredClear, StoredKeyInView, StoredReport, encode_as};
 
 use crate::core::knowledge::{FailureDetails, Finding, KeyInView, LONGEST_KEPT, LeaseName, Report, keep_for};
+use crate::core::milliseconds;
 
 /// A value as the bus takes it.
 pub(super) struct Stored {
@@ -84,8 +85,4 @@ fn in_view(in_view: &KeyInView) -> StoredKeyInView {
         KeyInView::Content { reference, endpoint } => StoredKeyInView { reference, endpoint, ..of(KeyKind::Content) },
         KeyInView::Signature { reference, policy } => StoredKeyInView { reference, policy, ..of(KeyKind::Signature) },
     }
-}
-
-pub(crate) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,7 +8,7 @@ use image::go::duration;
 
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::{EntryNews, EntryNewsKind, KeyInView};
-use crate::outbound::milliseconds;
+use crate::core::milliseconds;
 
 impl BackoffTracker {
     /// Logs and records the change. If a whole registry is concerned, that is an event of its own.

@@ -13,7 +13,7 @@ use super::sharing::{UnstoredPause, read};
 use super::{pausing, recording as events};
 use crate::actor::{BackoffTracker, Share};
 use crate::core::knowledge::{Clearing, Input, LONGEST_PAUSE, Reply, hash128};
-use crate::outbound::milliseconds;
+use crate::core::milliseconds;
 
 /// Part of the answer to an operator's clear while the bus cannot be reached.
 const CLEARED_ON_THIS_NODE_ONLY: &str =

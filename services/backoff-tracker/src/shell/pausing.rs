@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::sharing::UnstoredPause;
 use crate::actor::BackoffTracker;
 use crate::core::knowledge::{Input, LONGEST_PAUSE, PauseInForce};
-use crate::outbound::milliseconds;
+use crate::core::milliseconds;
 use crate::stored;
 
 /// How long storing a pause may take before its operator is answered that it was not stored.

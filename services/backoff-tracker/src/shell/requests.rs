@@ -8,6 +8,7 @@ use contract::messages::backoff_tracker::{Clearance, RequestClearance};
 use contract::{AttemptId, ClearanceId, DEADLINES, TraceContext};
 
 use crate::core::knowledge::{self, BackoffKeyId, Decision, Duty, Knowledge, MAX_REQUESTS};
+use crate::core::milliseconds;
 
 /// The longest that a reply is deferred, for any patience of the caller: well before the request would lapse.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(DEADLINES.clearance_lapses_after.as_millis() as u64 / 2);
@@ -321,7 +322,7 @@ impl Grant {
     }
 
     fn with_release(self, now: Duration, released_by: Option<TraceContext>) -> Clearance {
-        let left = |by: Duration| u64::try_from(by.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
-        Clearance::Granted { for_all: self.for_all, answer_within_ms: self.answer_by.map(left), until: self.until, released_by }
+        let answer_within_ms = self.answer_by.map(|by| milliseconds(by.saturating_sub(now)));
+        Clearance::Granted { for_all: self.for_all, answer_within_ms, until: self.until, released_by }
     }
 }

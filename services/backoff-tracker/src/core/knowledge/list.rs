@@ -11,7 +11,8 @@ use super::backoff_key::BackoffKeyId;
 use super::entry::Entry;
 use super::failed_keys::FailedKey;
 use super::node::Knowledge;
-use crate::core::delays::milliseconds;
+use crate::core::delays::milliseconds_left;
+use crate::core::milliseconds;
 
 /// The most reporters that a list names for one entry.
 const REPORTERS_NAMED: usize = 10;
@@ -66,7 +67,7 @@ impl Knowledge {
             step: entry.step,
             since_ms: ago(now, entry.failing_since),
             last_ms_ago: ago(now, entry.failed_at),
-            next_attempt_ms: milliseconds(self.next_attempt_here(now, entry).saturating_sub(now)),
+            next_attempt_ms: milliseconds_left(self.next_attempt_here(now, entry).saturating_sub(now)),
             probed_by: None,
             cause: entry.newest.finding.details().map(|details| details.message.clone()).unwrap_or_default(),
             trace: entry.newest.trace,
@@ -92,7 +93,7 @@ impl Knowledge {
                 step: streak.map_or(1, |streak| streak.failures),
                 since_ms: ago(streak.map(|streak| streak.since)),
                 last_ms_ago: ago(failure.map(|failure| failure.at)),
-                next_attempt_ms: left.map(milliseconds).unwrap_or_default(),
+                next_attempt_ms: left.map(milliseconds_left).unwrap_or_default(),
                 cause: failure.map(|failure| failure.cause.clone()).unwrap_or_default(),
                 trace: failure.and_then(|failure| failure.trace),
                 ..BackoffEntry::default()
@@ -103,7 +104,7 @@ impl Knowledge {
 
 /// How long ago a date was, in milliseconds.
 fn ago(now: Duration, date: Duration) -> u64 {
-    u64::try_from(now.saturating_sub(date).as_millis()).unwrap_or(u64::MAX)
+    milliseconds(now.saturating_sub(date))
 }
 
 /// The nodes that an entry refuses, in one word. All nodes list the same word, the reporter included, because a list of the fleet shows an

@@ -12,7 +12,8 @@ use super::exemptions::PauseInForce;
 use super::input::Refusal;
 use super::node::Knowledge;
 use super::refusal::refusal_by;
-use crate::core::delays::milliseconds;
+use crate::core::delays::milliseconds_left;
+use crate::core::milliseconds;
 
 impl Knowledge {
     /// Whether a pull may be attempted now, before its caller requests clearance, by the local replica. Sends nothing to the bus.
@@ -60,9 +61,9 @@ impl Knowledge {
         messages::Refusal {
             cause: refusal.cause,
             class: refusal.class,
-            next_attempt_ms: milliseconds(refusal.next_attempt.saturating_sub(now)),
+            next_attempt_ms: milliseconds_left(refusal.next_attempt.saturating_sub(now)),
             learned_by: Some(refusal.learned_by).filter(|node| *node != self.node),
-            learned_ms_ago: u64::try_from(refusal.learned_ago.as_millis()).unwrap_or(u64::MAX),
+            learned_ms_ago: milliseconds(refusal.learned_ago),
             learned_trace: refusal.trace,
             unconfirmed: refusal.unconfirmed,
             entry: refusal.entry.map(|backoff_key| backoff_key.to_string()),

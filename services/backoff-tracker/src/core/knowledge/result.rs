@@ -15,7 +15,7 @@ use super::report::Finding;
 use super::request::{Request, RunningAttempt, State};
 use super::requests::Fate;
 use super::target::{TargetKeys, shows_reachable};
-use crate::core::delays::{Failing, milliseconds};
+use crate::core::delays::{Failing, milliseconds_left};
 
 impl Knowledge {
     /// Takes the result of a whole pull, for one of its callers. The same report again changes nothing.
@@ -45,20 +45,20 @@ impl Knowledge {
         let failing = bound.as_ref().map(|entry| Failing { since: entry.failing_since, took: Duration::ZERO });
         let own_rule = failing.map_or(OwnRule::Refuses(None), OwnRule::Grows);
         let pauses = backoff_keys.iter().filter_map(|backoff_key| self.retry_pause(now, backoff_key.id(), &key));
-        let paused = pauses.map(|(until, _)| milliseconds(until.saturating_sub(now))).max();
+        let paused = pauses.map(|(until, _)| milliseconds_left(until.saturating_sub(now))).max();
         if is_first {
             self.failed_keys.note(&key, Failed { backoff_keys, own_rule, cleared, ..Failed::new(now, &failure, attempt_span) });
         }
         if let Some(entry) = bound {
             let left = entry.next_attempt.saturating_sub(now);
-            return AttemptReported { next_attempt_ms: Some(milliseconds(left)), entry: Some(entry.backoff_key.id().to_string()) };
+            return AttemptReported { next_attempt_ms: Some(milliseconds_left(left)), entry: Some(entry.backoff_key.id().to_string()) };
         }
         let by_own_rule = self.reported_by_own_rule(now, &key);
         AttemptReported { next_attempt_ms: by_own_rule.next_attempt_ms.max(paused), ..by_own_rule }
     }
 
     fn reported_by_own_rule(&self, now: Duration, key: &LocalKey) -> AttemptReported {
-        AttemptReported { next_attempt_ms: self.failed_keys.held(now, key).map(milliseconds), entry: None }
+        AttemptReported { next_attempt_ms: self.failed_keys.held(now, key).map(milliseconds_left), entry: None }
     }
 
     /// Publishes a failure after the manifest was answered, once: another host, a limit, or wrong content.
