@@ -145,19 +145,8 @@ impl Entry {
     }
 
     /// Derives an entry from the failures that count, whether one of them is this node's, and the newest successes; none if nothing fails.
-    pub(super) fn derive<'a>(
-        standing: impl Iterator<Item = &'a Received>,
-        mine: bool,
-        successes: Successes,
-        viewpoint: Viewpoint<'_>,
-    ) -> Option<Self> {
-        let standing: Vec<&Received> = standing.collect();
-        let by_reporter = |one: &Received, other: &Received| one.report.reporter.cmp(&other.report.reporter);
-        let newest = *standing.iter().max_by(|one, other| one.date.cmp(&other.date).then_with(|| by_reporter(one, other)))?;
-        Self::of(&standing, newest, mine, successes, viewpoint)
-    }
-
-    fn of(standing: &[&Received], newest: &Received, mine: bool, successes: Successes, viewpoint: Viewpoint<'_>) -> Option<Self> {
+    pub(super) fn of(standing: &[&Received], mine: bool, successes: Successes, viewpoint: Viewpoint<'_>) -> Option<Self> {
+        let newest = *standing.iter().max_by_key(|received| (received.date, &received.report.reporter))?;
         let backoff_key = Arc::clone(&newest.report.backoff_key);
         let reporters = standing.len();
         let unconfirmed = successes.newest.filter(|(date, _)| *date >= newest.date && viewpoint.now <= *date + KEPT_FOR);

@@ -157,7 +157,7 @@ impl Replica {
         let mine = !without_own && self.own_failure(reports).is_some_and(stands);
         let with = with.filter(|received| stands(received));
         let standing = reports.failures().filter(|received| stands(received) && counts(received)).chain(with);
-        Entry::derive(standing, mine, successes, viewpoint)
+        Entry::of(&standing.collect::<Vec<_>>(), mine, successes, viewpoint)
     }
 
     /// True if this node fails where two others have succeeded since.
