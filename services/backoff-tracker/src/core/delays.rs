@@ -84,9 +84,14 @@ impl BackoffPolicy {
         !delay.hold.is_zero() || self.initial.is_zero()
     }
 
-    /// Whether there is no delay any more, so that it starts over: after twice the longest delay, as in client-go.
+    /// Whether there is no delay any more, so that it starts over.
     pub(super) fn is_forgotten(self, delay: Option<Delay>, now: Duration) -> bool {
-        delay.is_none_or(|delay| now.saturating_sub(delay.failed) > self.max * 2)
+        delay.is_none_or(|delay| self.is_long_ago(delay.failed, now))
+    }
+
+    /// Whether a failure counts no more: after twice the longest delay, as in client-go.
+    pub(super) fn is_long_ago(self, failed: Duration, now: Duration) -> bool {
+        now.saturating_sub(failed) > self.max * 2
     }
 
     /// When the next attempt is due, if an attempt was made each time that one was due.

@@ -7,7 +7,8 @@
 //!   failures make it longer.
 //! - Retry pause: a second or two, for a failure by chance at a registry that serves other nodes. It then takes the place of the own rule.
 //!
-//! A success of the key ends all three, and so does an operator's clear. What is long ago is forgotten.
+//! A success of the key ends all three, and so does an operator's clear. A record lapses after twice the longest delay without a failure of
+//! its key, so that an image that never succeeds does not begin anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,17 +29,14 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The retry pause after each further failure. An image that fails four times out of five then takes 10 s; of 120 such images, the last one
 /// takes about a minute.
 const FURTHER_PAUSE: Duration = Duration::from_secs(2);
-/// After this long without any failure of a key its failures by chance are forgotten: longer than kubelet's longest delay, so that an image
-/// that never succeeds does not begin anew.
-const CHANCE_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Records that no longer count are looked for this often at most, because there may be thousands.
+/// Lapsed records are looked for this often at most, because there may be thousands.
 const COLLECTED_EVERY: Duration = Duration::from_secs(60);
 
 /// The record of one key.
 #[derive(Debug, Default)]
 pub(super) struct FailedKey {
     pub(super) failure: Arc<OwnFailure>,
-    /// The failures since the last success. It begins anew when the own rule's delay does.
+    /// The failures since the last success.
     pub(super) streak: Streak,
     /// When the attempt began.
     pub(super) began: Duration,
@@ -54,13 +52,6 @@ pub(super) struct FailedKey {
     by_chance: u32,
 }
 
-impl FailedKey {
-    /// The failures by chance that still count.
-    fn failures_by_chance(&self, now: Duration) -> u32 {
-        if now < self.failure.at + CHANCE_FORGOTTEN_AFTER { self.by_chance } else { 0 }
-    }
-}
-
 /// The records, and the policy by which they delay attempts.
 #[derive(Debug)]
 pub(super) struct FailedKeys {
@@ -70,7 +61,7 @@ pub(super) struct FailedKeys {
     by_backoff_key: BTreeMap<BackoffKeyId, BTreeSet<LocalKey>>,
     /// Ordered by the time of the last failure.
     by_age: BTreeSet<(Duration, LocalKey)>,
-    /// When records that no longer count were last looked for.
+    /// When lapsed records were last looked for.
     collected: Duration,
     /// Refusals, failures and forgotten keys since start.
     pub(super) counts: BackoffCounts,
@@ -111,7 +102,8 @@ impl FailedKeys {
 
     /// How often a key has failed by chance since it last succeeded.
     pub(super) fn failures_by_chance(&self, now: Duration, key: &LocalKey) -> u32 {
-        self.keys.get(key).map_or(0, |failed| failed.failures_by_chance(now))
+        let counts = |failed: &&FailedKey| !self.policy.is_long_ago(failed.failure.at, now);
+        self.keys.get(key).filter(counts).map_or(0, |failed| failed.by_chance)
     }
 
     /// The keys whose current failure is about a back-off key.
@@ -139,10 +131,10 @@ impl FailedKeys {
     /// Notes a failure in the record of its key.
     pub(super) fn note(&mut self, key: &LocalKey, failed: Failed) {
         self.counts.failures_total += 1;
-        let (policy, last) = (self.policy, self.clear(key).unwrap_or_default());
         let Failed { failure, backoff_keys, own_rule, cleared, pauses } = failed;
-        let now = failure.at;
-        let streak = last.streak.next(now, now.saturating_sub(last.failure.at) > policy.max * 2);
+        let (policy, now) = (self.policy, failure.at);
+        let last = self.clear(key).filter(|last| !policy.is_long_ago(last.failure.at, now)).unwrap_or_default();
+        let streak = last.streak.next(now);
         let own_rule = match own_rule {
             OwnRule::Refuses(None) => Some(policy.next(last.own_rule, now)),
             OwnRule::Refuses(Some(failing)) => Some(policy.next_since(last.own_rule, now, failing)),
@@ -154,7 +146,7 @@ impl FailedKeys {
             Some(_) => Some(policy.next(last.floor, now)),
             None => last.floor,
         };
-        let by_chance = last.failures_by_chance(now) + u32::from(pauses);
+        let by_chance = last.by_chance + u32::from(pauses);
         let pause = if by_chance == 1 { FIRST_PAUSE } else { FURTHER_PAUSE };
         let paused_until = if pauses { Some(now + pause) } else { last.paused_until };
         for backoff_key in &backoff_keys {
@@ -200,19 +192,14 @@ impl FailedKeys {
         cleared
     }
 
-    /// Forgets what is long ago. It delays no attempt any more, and is only listed.
+    /// Forgets lapsed records. They delay no attempt any more, and are only listed.
     pub(super) fn collect_garbage(&mut self, now: Duration) {
         if now < self.collected + COLLECTED_EVERY {
             return;
         }
         self.collected = now;
         let policy = self.policy;
-        for failed in self.keys.values_mut().filter(|failed| policy.is_forgotten(failed.own_rule, now)) {
-            failed.own_rule = None;
-        }
-        self.clear_all(now, |_, failed| {
-            failed.own_rule.is_none() && policy.is_forgotten(failed.floor, now) && failed.failures_by_chance(now) == 0
-        });
+        self.clear_all(now, |_, failed| policy.is_long_ago(failed.failure.at, now));
     }
 
     fn make_room(&mut self, now: Duration) {
@@ -345,8 +332,8 @@ mod tests {
             keys.note(&key("a"), failed(at));
             assert_eq!(keys.failures_by_chance(Duration::from_secs(at), &key("a")), 1, "at {at} s");
         }
-        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_499), &key("a")), 1);
-        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_500), &key("a")), 0);
+        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_500), &key("a")), 1);
+        assert_eq!(keys.failures_by_chance(Duration::from_secs(1_501), &key("a")), 0);
     }
 
     #[test]
@@ -357,13 +344,13 @@ mod tests {
             keys.note(&key("b"), failed_by_chance(0));
             keys
         };
-        for (at, kept) in [(80, 2), (81, 1), (599, 1), (600, 0)] {
+        for (at, kept) in [(80, 2), (81, 0)] {
             let mut keys = failed_at_0();
             keys.collect_garbage(Duration::from_secs(at));
             assert_eq!(keys.keys.len(), kept, "at {at} s");
         }
         let mut keys = failed_at_0();
-        for (at, kept) in [(560, 1), (619, 1), (620, 0)] {
+        for (at, kept) in [(60, 2), (119, 2), (120, 0)] {
             keys.collect_garbage(Duration::from_secs(at));
             assert_eq!(keys.keys.len(), kept, "looked for once a minute: {at} s");
         }

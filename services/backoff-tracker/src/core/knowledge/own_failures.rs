@@ -42,8 +42,8 @@ pub(super) struct Streak {
 
 impl Streak {
     /// The streak after one more failure.
-    pub(super) fn next(self, now: Duration, begins_anew: bool) -> Self {
-        if self.failures == 0 || begins_anew {
+    pub(super) fn next(self, now: Duration) -> Self {
+        if self.failures == 0 {
             return Self { since: now, failures: 1 };
         }
         Self { failures: self.failures.saturating_add(1), ..self }
