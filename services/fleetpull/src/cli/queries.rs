@@ -156,6 +156,7 @@ Examples:
   fleetpull explain busybox                      how it is read; is it here?
   fleetpull explain app:v2 --node n1 --nats ...  what would happen on n1
   fleetpull explain 7f3a                         a row of `fleetpull status`
+  fleetpull explain registry.example             all rows about a registry
   fleetpull explain pod shop/web-0               all images that a pod waits for
   fleetpull explain pod/web-0 -n shop            the same
 
@@ -175,7 +176,8 @@ Exit status: 1 when the reference cannot be read, a node did not answer, nothing
 is known of the pod, or a pull in this process would fail before any registry is
 asked; 2 when nothing is named.")]
 pub struct ExplainArgs {
-    /// The reference, also as docker://registry.example/app:v2; or the id of a row of `fleetpull status`; or the word `pod`.
+    /// The reference, also as docker://registry.example/app:v2; or the ID or the registry of a row of `fleetpull status`; or the word
+    /// `pod`.
     #[arg(value_name = "IMAGE|ID|pod", value_parser = image, default_value = "", hide_default_value = true, add = completion::images())]
     pub image: String,
     /// The pod, behind the word `pod`.

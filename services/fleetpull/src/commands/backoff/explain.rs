@@ -24,7 +24,7 @@ pub(super) fn carry_out(args: &BackoffExplainArgs) -> Result<Exit> {
         let mut gathered = GatheredEntries::by(&client, &nodes, &super::named(&args.what)).await;
         // A row of the status may be a budget without an entry.
         if gathered.known.is_empty()
-            && status::is_id(&args.what)
+            && status::may_name_rows(&args.what)
             && let Some(exit) = status::explain(&client, &args.asked.question, &args.what).await?
         {
             return Ok(exit);

@@ -102,9 +102,9 @@ fn print_unreadable(args: &ExplainArgs, image: &str, error: &ReferenceError) {
     }
 }
 
-/// Explains a row of `fleetpull status` if the argument is the id of one. If no row has the id, the argument is an image.
+/// Explains rows of `fleetpull status` if the argument names some by an id or a registry. If it names none, it is an image.
 async fn explain_row(args: &ExplainArgs, configuration: &Configuration) -> Option<Exit> {
-    if !status::is_id(&args.image) {
+    if !status::may_name_rows(&args.image) {
         return None;
     }
     // An error here occurs again for the image, and is reported then.
@@ -121,8 +121,9 @@ fn give_advice(args: &ExplainArgs, findings: &Findings) {
     let inspected = findings.verdicts.iter().filter_map(|verdict| verdict.explanation.as_ref().ok()?.inspect_error.as_deref());
     let advice: BTreeSet<String> = inspected.filter_map(advice::of_socket).collect();
     advice.iter().for_each(|advice| output::remark(&format!("hint: {advice}")));
-    if status::is_id(&args.image) && findings.verdicts.iter().any(|verdict| verdict.node.is_some()) {
-        output::remark(&format!("hint: {} is the ID of no row that `fleetpull status` shows now, so it is read as an image", args.image));
+    if status::may_name_rows(&args.image) && findings.verdicts.iter().any(|verdict| verdict.node.is_some()) {
+        let what = if status::is_id(&args.image) { "the ID of no row" } else { "no registry" };
+        output::remark(&format!("hint: {} is {what} that `fleetpull status` shows now, so it is read as an image", args.image));
     }
 }
 

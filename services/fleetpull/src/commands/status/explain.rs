@@ -1,8 +1,9 @@
-//! Explains the row with an id, and finds what can be cleared of a row.
+//! Explains the row with an id or the rows of a registry, and finds what can be cleared of a row.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use contract::policy::registry_name;
 
 use super::gather;
 use super::ids::is_id;
@@ -15,11 +16,16 @@ use crate::fleet::FleetClient;
 use crate::output;
 use crate::output::known_failures::Known;
 
-/// Shows the back-off entries and budgets of the rows that an id names. None if no row has that id.
-pub(in crate::commands) async fn explain(client: &FleetClient, question: &QuestionArgs, id: &str) -> Result<Option<Exit>> {
+/// True if a text may name rows: it can be an id, or it is written as a registry.
+pub(in crate::commands) fn may_name_rows(text: &str) -> bool {
+    is_id(text) || registry_name(text).is_some()
+}
+
+/// Shows the back-off entries and budgets of the row with an id, or of all rows about a registry. None if the text names no row.
+pub(in crate::commands) async fn explain(client: &FleetClient, question: &QuestionArgs, text: &str) -> Result<Option<Exit>> {
     let (answers, exit) = gather::ask(client, question.fleet.selector.as_ref()).await?;
     let mut named = rows(&answers.known, &answers.budgets, &answers.waits);
-    named.retain(|row| row.key.starts_with(id));
+    named.retain(|row| is_named(row, text));
     if named.is_empty() {
         return Ok(None);
     }
@@ -36,6 +42,11 @@ pub(in crate::commands) async fn explain(client: &FleetClient, question: &Questi
         budget::show(&budgets, question.output);
     }
     Ok(Some(exit))
+}
+
+/// True if a text is the id of a row, or the registry that the row is about.
+fn is_named(row: &Row, text: &str) -> bool {
+    (is_id(text) && row.key.starts_with(text)) || registry_name(text).is_some_and(|registry| row.what == What::Registry(registry))
 }
 
 /// What `backoff clear` clears of a row.
@@ -90,7 +101,7 @@ fn to_clear_among(rows: &[Row], known: &[Known], id: &str) -> Result<Option<ToCl
 mod tests {
     use contract::messages::throttler::{BudgetState, KnownLimits};
 
-    use super::super::samples::{OWNER, Sample, budget, limited, own, unavailable};
+    use super::super::samples::{OWNER, Sample, budget, limited, missing, own, unavailable};
     use super::*;
 
     #[test]
@@ -114,6 +125,21 @@ mod tests {
         assert!(to_clear("slow.example").is_err_and(|error| error.contains("is the rate of slow.example")));
         assert_eq!(to_clear_among(&rows, &answers.known, "0123456789").map_err(|error| error.0), Ok(None));
         assert!(to_clear_among(&rows, &answers.known, "").is_err(), "several");
+    }
+
+    #[test]
+    fn rows_are_named_by_their_id_and_by_their_registry() {
+        let other = budget(&OWNER.replace("registry.example", "other.example"), 0);
+        let sample = Sample::of(2).knowing(&unavailable()).knowing(&missing("0be1", "registry.example/a:1")).led(other);
+        let answers = sample.answers();
+        let rows = rows(&answers.known, &answers.budgets, &answers.waits);
+        let named = |text: &str| rows.iter().filter(|row| is_named(row, text)).map(|row| row.state).collect::<Vec<_>>();
+        assert_eq!(named("registry.example"), ["registry_unavailable"], "as the column WHAT shows it");
+        assert_eq!(named("other.example"), ["quota_spent"]);
+        assert_eq!(named("0be1"), ["not_found"]);
+        assert!(["third.example", "registry.example/a:1", ""].iter().all(|text| named(text).is_empty()));
+        let may = ["registry.example", "localhost:5000", "docker.io", "7f3a"].map(may_name_rows);
+        assert_eq!((may, ["busybox", "app:v2", "r.example/a"].map(may_name_rows)), ([true; 4], [false; 3]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::output;
 use crate::output::listing::{has_colour, terminal_width};
 use model::Status;
 
-pub(super) use explain::{ToClear, explain, to_clear};
+pub(super) use explain::{ToClear, explain, may_name_rows, to_clear};
 pub(super) use ids::is_id;
 pub(super) use show::{next_attempt, silent, without_a_bus};
 pub(super) use what_and_scope::{name, state_in_words};
