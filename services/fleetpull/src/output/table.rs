@@ -2,6 +2,8 @@
 
 mod cell;
 
+use std::collections::BTreeSet;
+
 use console::{measure_text_width, truncate_str};
 
 use super::layout::without_middle;
@@ -109,9 +111,10 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The names of the rows.
+    /// The names of the rows, each once: rows of several nodes may have one name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.rows.iter().map(|row| row.name.as_str())
+        let mut seen = BTreeSet::new();
+        self.rows.iter().map(|row| row.name.as_str()).filter(move |name| seen.insert(*name))
     }
 
     /// Sorts the rows by a column: figures by size, texts alphabetically, unknown values last. Equal rows keep their order.

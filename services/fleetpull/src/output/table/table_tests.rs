@@ -87,6 +87,8 @@ fn rows_are_sorted_by_figures_before_texts_and_what_is_not_known_is_last() {
     assert_eq!(table.names().collect::<Vec<_>>(), ["n1", "n10", "n2", "n3"]);
     table.sort_by(7);
     assert_eq!(table.names().count(), 4, "a column that is not there changes nothing");
+    table.add("n10", vec![Cell::from("n10"), Cell::nothing()]);
+    assert_eq!(table.names().collect::<Vec<_>>(), ["n1", "n10", "n2", "n3"], "a name of several rows once");
 }
 
 #[test]
