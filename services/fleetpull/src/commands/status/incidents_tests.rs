@@ -171,6 +171,18 @@ ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTE
 }
 
 #[test]
+fn sentence_on_a_dead_bus_gives_no_next_attempt_if_nothing_waits() {
+    let sample = Sample::of(1).knowing(&missing("0be1", APP)).with(|answers| {
+        answers.of_one_node = true;
+        let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
+        answers.nodes[0] = NodeDescription { bus_loss: Some(bus_loss), ..description(1) };
+    });
+    let text = shown(sample, 140);
+    let first = "n1 has had no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically\n";
+    assert!(text.starts_with(first) && text.contains("in 41s"), "{text}");
+}
+
+#[test]
 fn one_node_that_is_silent() {
     let sample = || Sample::of(2).with(|answers| answers.silent = vec![silent(3, 252)]);
     assert_shown(

@@ -79,7 +79,9 @@ pub(super) fn lines(status: &Status, width: usize, has_colour: bool) -> Vec<Stri
 fn sentence(status: &Status) -> String {
     let Status { bus, nodes, rows, of_node, .. } = status;
     if let (Some(lost), Some(node)) = (&bus.lost, of_node) {
-        let waits = rows.first().map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
+        // The next attempt of a row that delays nothing would read as that of the bus.
+        let delaying = rows.first().filter(|row| row.waiting.nodes > 0);
+        let waits = delaying.map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
         return format!("{}{waits}", without_a_bus(node, lost));
     }
     // A node that does not work is worse than a failure for which no node waits, unless the whole registry fails for all nodes: their pulls
