@@ -24,6 +24,7 @@ use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, connect, connect_here};
 use crate::output::known_failures::Known;
 use crate::output::silent::Silent;
+use crate::output::units::SOON_MS;
 use crate::output::{self, given};
 
 /// The result of an explanation.
@@ -172,11 +173,13 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
         answers.iter_mut().filter_map(|(_, explanation)| explanation.as_mut().ok()).for_each(|explanation| budgets.complete(explanation));
     }
     let verdicts: Vec<Verdict> = answers.into_iter().map(|(node, explanation)| Verdict { node: Some(node), explanation }).collect();
-    let held = verdicts.iter().filter(|verdict| {
-        verdict.explanation.as_ref().is_ok_and(|explanation| explanation.class.is_some() || explanation.next_attempt_ms.is_some())
-    });
-    let held: Vec<NodeName> = held.filter_map(|verdict| verdict.node.clone()).collect();
-    let mut known = if held.is_empty() { Vec::new() } else { super::backoff::of_image(client, &held, &question.image).await };
+    let held = nodes_where(&verdicts, |explanation| explanation.class.is_some() || explanation.next_attempt_ms.is_some());
+    let is_held = !held.is_empty();
+    let concerned = if is_held { held } else { nodes_where(&verdicts, would_ask) };
+    let mut known = if concerned.is_empty() { Vec::new() } else { super::backoff::of_image(client, &concerned, &question.image).await };
+    if !is_held {
+        known = due(known, &concerned);
+    }
     if has_budget {
         budgets.delay(&mut known);
     } else {
@@ -187,6 +190,22 @@ async fn ask(client: &FleetClient, nodes: &[NodeName], question: &ExplainImage) 
     Findings { verdicts, known, ..Findings::default() }
 }
 
+fn nodes_where(verdicts: &[Verdict], is: impl Fn(&Explanation) -> bool) -> Vec<NodeName> {
+    let those = verdicts.iter().filter(|verdict| verdict.explanation.as_ref().is_ok_and(&is));
+    those.filter_map(|verdict| verdict.node.clone()).collect()
+}
+
+/// True if a pull would ask a registry.
+fn would_ask(explanation: &Explanation) -> bool {
+    !explanation.in_flight && (explanation.present != Some(true) || explanation.policy == PullPolicy::Always.as_str())
+}
+
+/// The entries of these nodes whose next attempt is due. They hold no node back, but the next pull is the attempt that closes them or not.
+fn due(mut known: Vec<Known>, nodes: &[NodeName]) -> Vec<Known> {
+    known.retain(|known| known.due_ms() < SOON_MS && nodes.iter().any(|node| known.holds(node)));
+    known
+}
+
 /// The loss of the bus that the agent behind a socket reports.
 async fn bus_lost(client: &FleetClient) -> Option<(NodeName, BusLoss)> {
     if client.bus().is_some() {
@@ -194,4 +213,51 @@ async fn bus_lost(client: &FleetClient) -> Option<(NodeName, BusLoss)> {
     }
     let described = client.nodes().await.ok()?;
     described.into_iter().find_map(|node| Some((node.node, node.bus_loss?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::View;
+    use contract::messages::backoff_tracker::BackoffEntry;
+
+    use super::*;
+    use crate::output::known_failures::Merger;
+
+    #[test]
+    fn due_entries_of_nodes_that_would_pull_are_explained() {
+        let nodes = ["n1", "n2"].map(|name| name.parse::<NodeName>().expect("a name"));
+        let entry = |key: &str, binds: &str, next_attempt_ms| BackoffEntry {
+            key: key.to_owned(),
+            view: Some(View::default()),
+            binds: binds.to_owned(),
+            reporters: vec!["n1".to_owned()],
+            reporter_count: 1,
+            next_attempt_ms,
+            ..BackoffEntry::default()
+        };
+        let of = |asking: &[NodeName]| {
+            let mut merger = Merger::default();
+            let entries = || vec![entry("due", "everybody", 0), entry("later", "everybody", 9_000), entry("few", "reporters", 0)];
+            nodes.iter().for_each(|node| merger.add(node, entries()));
+            let mut keys: Vec<String> = due(merger.into_known(), asking).into_iter().map(|known| known.entry.key).collect();
+            keys.sort();
+            keys
+        };
+        assert_eq!(of(&nodes), ["due", "few"]);
+        assert_eq!(of(&nodes[1..]), ["due"], "n2 has not reported the other one");
+        assert!(of(&[]).is_empty());
+    }
+
+    #[test]
+    fn only_a_pull_of_an_absent_image_would_ask_a_registry() {
+        let explanation = |policy: PullPolicy, present, in_flight| Explanation {
+            policy: policy.to_string(),
+            present: Some(present),
+            in_flight,
+            ..Explanation::default()
+        };
+        let of = |policy, present, in_flight| would_ask(&explanation(policy, present, in_flight));
+        assert!(of(PullPolicy::IfNotPresent, false, false) && of(PullPolicy::Always, true, false));
+        assert!(!of(PullPolicy::IfNotPresent, true, false) && !of(PullPolicy::IfNotPresent, false, true));
+    }
 }

@@ -136,19 +136,21 @@ mod tests {
 
     #[test]
     fn sentence_on_an_entry_says_why_it_holds_no_node_back() {
-        let sentence = |next_attempt_ms, unenforced_because: Option<&str>| {
+        let sentence = |next_attempt_ms: Option<u64>, unenforced_because: Option<&str>, left_ms| {
             let node: NodeName = "n1".parse().expect("a name");
             let mut merger = Merger::default();
-            merger.add(&node, vec![BackoffEntry { next_attempt_ms: 53_000, ..BackoffEntry::default() }]);
+            merger.add(&node, vec![BackoffEntry { next_attempt_ms: left_ms, ..BackoffEntry::default() }]);
             let unenforced_because = unenforced_because.map(str::to_owned);
             let explanation = Explanation { next_attempt_ms, unenforced_because, ..Explanation::default() };
             let verdicts = vec![Verdict { node: Some(node), explanation: Ok(explanation) }];
             sentences(&Findings { verdicts, known: merger.into_known(), ..Findings::default() }).remove(0)
         };
-        let held = sentence(Some(53_000), None);
+        let held = sentence(Some(53_000), None, 53_000);
         assert!(held.ends_with("it holds n1 back, next attempt in 53s"), "{held}");
-        let observed = sentence(None, Some("this node only observes"));
+        let observed = sentence(None, Some("this node only observes"), 53_000);
         assert!(observed.ends_with("it holds no node back: this node only observes"), "{observed}");
+        let due = sentence(None, None, 0);
+        assert!(due.ends_with("it holds no node back, the next attempt is due"), "{due}");
     }
 
     #[test]
