@@ -84,7 +84,7 @@ fn get(args: &PolicyGetArgs) -> Result<Exit> {
                 output::document(&format!("# revision {revision}, set {} ago by {by}", units::seconds(milliseconds(*age))));
                 output::document(document::written(policy)?.trim_end());
             }
-            OutputFormat::Text => output::remark("no policy is set: the settings of the node count that leads a budget"),
+            OutputFormat::Text => output::remark("no policy is set: the median of the nodes' settings applies"),
         }
         Ok(Exit::Success)
     })
