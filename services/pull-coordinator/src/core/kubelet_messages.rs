@@ -6,6 +6,7 @@ use contract::Reason;
 use image::go::{duration, quote};
 
 use super::bounds;
+use super::request::milliseconds;
 
 /// An error text of a runtime with this prefix means [`Reason::RegistryUnavailable`].
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
@@ -141,10 +142,16 @@ fn seconds(time: Duration) -> Duration {
     Duration::from_secs(time.as_secs())
 }
 
-/// Not in kubelet: a standing pull's time is over and the image is absent.
+/// A time of a second or more, rounded to tenths of a second.
+fn rounded(time: Duration) -> Duration {
+    if time.as_secs() == 0 { time } else { Duration::from_millis(milliseconds(time).saturating_add(50) / 100 * 100) }
+}
+
+/// Not in kubelet: a standing pull's time is over and the image is absent. The time is rounded, because a command sends what is left of the
+/// given time some milliseconds after it began.
 #[must_use]
 pub fn standing_pull_over(limit: Duration, last: &str) -> String {
-    let over = format!("not there within {}: the time given with --wait is over", duration(limit));
+    let over = format!("not there within {}: the time given with --wait is over", duration(rounded(limit)));
     if last.is_empty() { over } else { format!("{over}; the last answer was: {last}") }
 }
 
@@ -239,6 +246,14 @@ mod tests {
         ];
         for (error, reason, message) in table {
             assert_eq!(reason_of_pull_error("test", error), (reason, message.to_owned()), "{error}");
+        }
+    }
+
+    #[test]
+    fn time_of_a_standing_pull_is_the_time_that_was_given() {
+        for (left_ms, given) in [(29_999, "30s"), (59_960, "1m0s"), (2_500, "2.5s"), (20_400, "20.4s"), (250, "250ms")] {
+            let over = standing_pull_over(Duration::from_millis(left_ms), "");
+            assert_eq!(over, format!("not there within {given}: the time given with --wait is over"));
         }
     }
 
