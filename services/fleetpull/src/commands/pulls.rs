@@ -287,6 +287,18 @@ mod tests {
     }
 
     #[test]
+    fn standing_pull_that_waits_after_a_failure_says_for_what() {
+        let failed = standing("waiting", "ErrImagePull: r.example: 503 Service Unavailable for manifest v9", json!("registry_unavailable"));
+        let rows = |next_attempt_ms| {
+            let standing_pulls = vec![StandingPullStatus { next_attempt_ms, learned_by: None, ..failed.clone() }];
+            let answered = [NodePulls { node: node("n1"), pulls: Vec::new(), standing_pulls }];
+            listing(&answered, &[]).table.lines(&Look { has_header: false, ..Look::of_width(None) })
+        };
+        assert_eq!(rows(None), ["registry.example/team/app:v9  n1  standing  -  -  503, its turn  11m"]);
+        assert_eq!(rows(Some(41_000)), ["registry.example/team/app:v9  n1  standing  -  -  503, in 41s  11m"]);
+    }
+
+    #[test]
     fn standing_pulls_that_a_node_has_but_does_not_list_are_reported() {
         let late = || Err("the agent of n1 is silent for 3s".to_owned());
         for (count, listed, shown, expected) in [

@@ -93,6 +93,8 @@ fn waits_for(status: &StandingPullStatus, learned_by: Option<&str>) -> String {
         words.push_str(&format!(" ({node})"));
     }
     match status.next_attempt_ms {
+        // The next attempt has been requested: it waits for the node's queue, the budget or another node's attempt.
+        None if status.state == StandingPullState::Waiting => format!("{words}, its turn"),
         None => words,
         Some(left_ms) => format!("{words}, {}", units::due(Some(left_ms))),
     }
