@@ -2,7 +2,7 @@
 //! their own back-off, and one row for a budget that delays pulls.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contract::messages::backoff_tracker::{EntryKind, EntryQuery};
 use contract::{FailureClass, NodeName, registry_of_budget};
@@ -94,6 +94,10 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
     let mut nodes: Vec<&NodeName> = places.iter().filter_map(|place| known[*place].nodes.first()).collect();
     nodes.dedup();
     let newest = places.iter().map(|place| &known[*place]).min_by_key(|known| known.entry.last_ms_ago)?;
+    let (result, finder) = (newest.last_result(), newest.nodes.first());
+    let same = places.iter().map(|place| &known[*place]).filter(|known| known.last_result() == result);
+    let others: BTreeSet<&NodeName> = same.filter_map(|known| known.nodes.first()).filter(|node| Some(*node) != finder).collect();
+    let more = if others.is_empty() { String::new() } else { format!(" +{}", others.len()) };
     let scope = match nodes.as_slice() {
         [node] => node.to_string(),
         nodes => format!("{} nodes", nodes.len()),
@@ -105,7 +109,7 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
         scope,
         state: newest.entry.class.as_str(),
         state_in_words: state_in_words(newest.entry.class).to_owned(),
-        cause: format!("{} ({})", newest.last_result(), newest.nodes.first().map_or("-", NodeName::as_str)),
+        cause: format!("{result} ({}{more})", finder.map_or("-", NodeName::as_str)),
         message: Some(newest.entry.cause.clone()).filter(|cause| !cause.is_empty()),
         since_ms: places.iter().map(|place| known[*place].entry.since_ms).max(),
         next_attempt_ms: places.iter().map(|place| known[*place].due_ms()).min(),

@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
 use contract::messages::throttler::{BudgetState, KnownLimits};
 
@@ -111,9 +109,16 @@ fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
         [("third.example/a:latest", 2, 1), ("registry.example/a:1", 1, 1), ("registry.example/a:1", 1, 1)],
         "n1 knows the shared entry, and n2 has its own alone"
     );
-    assert_eq!(named(&rows[0]), ("2 nodes".to_owned(), "no space left on device (n1)".to_owned()));
+    assert_eq!(named(&rows[0]), ("2 nodes".to_owned(), "no space left on device (n1 +1)".to_owned()), "n3 counts once");
     let scopes: Vec<&str> = rows[1..].iter().map(|row| row.scope.as_str()).collect();
     assert!(scopes.contains(&"image") && scopes.contains(&"n2"), "{scopes:?}");
+}
+
+#[test]
+fn nodes_with_another_cause_have_not_found_that_of_the_row() {
+    let other = BackoffEntry { cause: "ErrImagePull: read-only file system".to_owned(), last_ms_ago: 9_000, ..own("third.example/a") };
+    let rows = rows_of(Sample::of(2).alone(1, own("third.example/a")).alone(2, other));
+    assert_eq!((rows[0].scope.as_str(), rows[0].cause.as_str()), ("2 nodes", "no space left on device (n1)"));
 }
 
 #[test]
