@@ -164,7 +164,7 @@ pub struct BackoffPauseArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull backoff resume --nats nats://nats:4222
+  fleetpull backoff resume --all --nats nats://nats:4222
   fleetpull backoff resume --registry registry.example
 
 Exit status: 1 when nothing of that kind is paused.")]
@@ -172,6 +172,9 @@ pub struct BackoffResumeArgs {
     /// The pause of this registry [default: the pause of all].
     #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
+    /// The pause of all registries, which is the default; pauses of single registries stay.
+    #[arg(long, conflicts_with = "registry")]
+    pub all: bool,
     /// Which agents are asked, and the output format.
     #[command(flatten)]
     pub question: QuestionArgs,

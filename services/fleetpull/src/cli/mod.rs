@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_of_all_registries_is_ended_as_it_was_begun() {
+        let accepts = |rest: &[&str]| {
+            let words = [&["fleetpull", "backoff"][..], rest].concat();
+            command_called(OsStr::new("fleetpull")).try_get_matches_from(words).is_ok()
+        };
+        assert!(accepts(&["pause", "--all"]) && accepts(&["resume", "--all"]) && accepts(&["resume"]));
+        assert!(!accepts(&["resume", "--all", "--registry", "r.example"]), "one of both");
+    }
+
+    #[test]
     fn a_plugin_of_kubectl_is_called_so_in_its_help() {
         for (program, usage) in [
             ("fleetpull", "Usage: fleetpull status [OPTIONS]"),
