@@ -42,6 +42,31 @@ fn lets_go(node: &mut Budgets, from: u64) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
 }
 
+/// The first nodes of a budget with one slot were told to come back later by a guess of 5 s a pull, and the slot stood idle.
+#[test]
+fn wait_for_a_slot_is_unknown_until_a_pull_has_ended() {
+    let (mut random, owner) = (Random::seeded(1), OWNER.to_owned());
+    let policy = BudgetPolicy { at_once: 1, ..BudgetPolicy::default() };
+    let mut node = Budgets::new("n0".parse().unwrap(), policy, Random::seeded(2));
+    let [first, second] = [(); 2].map(|()| PermitId::random(&mut random));
+    node.step(at(1_000), Input::Want { owner: owner.clone(), permit: first });
+    let term = Term { epoch: 7, first: true, until: Duration::from_secs(60) };
+    node.step(at(1_000), Input::Elected { owner: owner.clone(), term });
+    let mut stated = |node: &mut Budgets, ms: u64| {
+        let (owner, node_name, permit) = (OWNER.to_owned(), format!("n{ms}").parse().unwrap(), PermitId::random(&mut random));
+        let ask = GrantBudget { owner, node: node_name, permit, known: KnownLimits::default(), caps: Caps::NONE };
+        let effects = node.step(at(ms), Input::Called(BudgetRequest::Grant(ask)));
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Reply(BudgetReply::Granted(BudgetAnswer::Queued { wait_ms, .. })) => Some(wait_ms),
+            _ => None,
+        })
+    };
+    assert!(matches!(stated(&mut node, 1_100), Some(0..=500)), "only the rate is known");
+    node.step(at(3_000), Input::Release { permit: first, limits: Vec::new(), served: Some(true) });
+    node.step(at(3_000), Input::Want { owner, permit: second });
+    assert!(matches!(stated(&mut node, 3_100), Some(2_000..=8_000)), "a pull took 2 s");
+}
+
 /// A leader knows from nodes' reports that nothing is left, and no node reports that twice.
 #[test]
 fn repeated_election_keeps_what_the_leader_knows() {

@@ -39,8 +39,6 @@ const STALLED: Duration = Duration::from_secs(1);
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 /// A leader with permits out checks the time at least this often, so that it notices a stall.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
-/// The length of a pull from which waits are stated until it is measured.
-const PULL_EXPECTED: Duration = Duration::from_secs(5);
 
 /// How a leader's term began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +75,8 @@ pub(super) struct Leader {
     last_step: Duration,
     /// When lapsed permits were looked for last.
     looked: Option<Duration>,
-    pull_takes: Duration,
+    /// How long a pull takes, mostly the last ones; none until one has ended.
+    pull_takes: Option<Duration>,
     /// How long after a call a permit is fetched.
     fetches: RoundTrips,
     turns: Vec<(NodeName, BudgetTurn)>,
@@ -117,7 +116,7 @@ impl Leader {
             silent_nodes: 0,
             last_step: now,
             looked: None,
-            pull_takes: PULL_EXPECTED,
+            pull_takes: None,
             fetches: RoundTrips::expected(Duration::ZERO),
             turns: Vec::new(),
             own_pull_announced: false,
@@ -304,7 +303,8 @@ impl Leader {
             self.rate_limiter.give_back(permit.turn);
         }
         if used && permit.is_in_use() {
-            self.pull_takes = (self.pull_takes * 7 + now.saturating_sub(permit.granted)) / 8;
+            let took = now.saturating_sub(permit.granted);
+            self.pull_takes = Some(self.pull_takes.map_or(took, |takes| (takes * 7 + took) / 8));
             if !permit.answered {
                 self.quota.ended_unanswered(now, &permit.node);
             }
