@@ -34,17 +34,6 @@ pub(super) enum Allowance {
     No(Option<Duration>),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stated {
-    /// No answer is known yet.
-    #[default]
-    Unknown,
-    /// The registry states no limits.
-    NoLimits,
-    /// The registry states limits: see the windows.
-    Limits,
-}
-
 /// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
 pub(super) type WindowKey = (Option<String>, u64);
 
@@ -80,8 +69,9 @@ pub(super) struct Out {
 /// The quotas of one owner.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
-    stated: Stated,
     windows: BTreeMap<WindowKey, Window>,
+    /// The registry states no limits; never true while a window is known. If neither, no answer is known yet.
+    none_stated: bool,
     /// The source as which the registry counts each node.
     sources: BTreeMap<NodeName, String>,
     /// Whether a pull of this term has reported limits. Until then, one pull at a time finds out.
@@ -103,7 +93,7 @@ impl Quota {
         let before = self.windows.len();
         self.windows.retain(|_, window| now < window.resets);
         if self.windows.is_empty() && before > 0 {
-            (self.stated, self.silent) = (Stated::Unknown, 0);
+            self.silent = 0;
         }
         self.distrusted.retain(|_, until| now < *until);
     }
@@ -111,7 +101,7 @@ impl Quota {
     /// Forgets all windows, as if they were over.
     pub(super) fn forget(&mut self) {
         self.windows.clear();
-        (self.stated, self.silent) = (Stated::Unknown, 0);
+        self.silent = 0;
     }
 
     pub(super) fn node_called(&mut self, now: Duration, node: &NodeName) {
@@ -133,20 +123,17 @@ impl Quota {
 
     /// Whether a quota is known.
     pub(super) fn is_limited(&self) -> bool {
-        self.stated == Stated::Limits
+        !self.windows.is_empty()
     }
 
     /// Whether one more pull may be granted in addition to those that are out.
     pub(super) fn allows(&self, now: Duration, out: Out) -> Allowance {
-        match self.stated {
-            Stated::NoLimits => Allowance::Yes,
-            Stated::Unknown => {
-                let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
-                let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
-                if out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
-            }
-            Stated::Limits => self.room_by_sources(now, out),
+        if self.is_limited() {
+            return self.room_by_sources(now, out);
         }
+        let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
+        let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
+        if self.none_stated || out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
     }
 
     /// The value of each source: of its windows, the value with the highest rank. The first one is that of the windows without a source,
@@ -229,8 +216,8 @@ impl Quota {
     /// A permit of `node` ended without a reported answer, and the registry may have counted its pull.
     pub(super) fn ended_unanswered(&mut self, now: Duration, node: &NodeName) {
         self.silent = self.silent.saturating_add(1);
-        if self.stated == Stated::Unknown && self.silent >= SILENT_PROBES {
-            self.stated = Stated::NoLimits;
+        if self.silent >= SILENT_PROBES {
+            self.none_stated();
         }
         let own = self.sources.get(node);
         for (_, window) in self.windows.iter_mut().filter(|((source, _), _)| may_count(source.as_ref(), own)) {
@@ -261,7 +248,7 @@ impl Quota {
             window_ms: *window_ms,
             reset_ms: Some(window.resets.saturating_sub(now).as_millis() as u64),
         };
-        KnownLimits { none_stated: self.stated == Stated::NoLimits, limits: self.windows.iter().map(limit).collect() }
+        KnownLimits { none_stated: self.none_stated, limits: self.windows.iter().map(limit).collect() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::NodeName;
 use contract::messages::throttler::RegistryLimit;
 
-use super::{Out, Quota, Stated, Window, may_count, not_included, window_key};
+use super::{Out, Quota, Window, may_count, not_included, window_key};
 use crate::core::budget::WINDOW_MAX;
 
 /// A registry that does not state its window's length is asked again after this.
@@ -110,11 +110,7 @@ impl Quota {
         let refuted = self.windows.values().filter(|window| wrong(window)).flat_map(|window| window.reporters.iter().cloned());
         let refuted: Vec<NodeName> = refuted.collect();
         self.distrust(now, refuted);
-        let before = self.windows.len();
         self.windows.retain(|_, window| !wrong(window));
-        if self.windows.is_empty() && before > 0 {
-            self.stated = Stated::NoLimits;
-        }
     }
 
     fn distrust(&mut self, now: Duration, reporters: impl IntoIterator<Item = NodeName>) {
@@ -146,7 +142,7 @@ impl Quota {
             }
             self.make_room(node);
             if self.windows.len() < WINDOWS_MAX {
-                self.stated = Stated::Limits;
+                self.none_stated = false;
                 self.windows.insert(key, reported);
             }
             return;
@@ -192,11 +188,9 @@ impl Quota {
         }
     }
 
-    /// An earlier leader has found that the registry states no limits.
+    /// A pull has shown that the registry states no limits, which alone does not show that a known window is over.
     pub(in crate::core::budget) fn none_stated(&mut self) {
-        if self.stated == Stated::Unknown {
-            self.stated = Stated::NoLimits;
-        }
+        self.none_stated = self.windows.is_empty();
     }
 }
 
