@@ -30,8 +30,7 @@ pub(super) enum Allowance {
     Yes,
     /// Only to nodes other than these.
     Except(BTreeSet<NodeName>),
-    /// Not before this time, as far as is known; if none, not before an answer comes.
-    No(Option<Duration>),
+    No,
 }
 
 /// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
@@ -133,7 +132,7 @@ impl Quota {
         }
         let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
         let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
-        if self.none_stated || out.open < 1 << doublings { Allowance::Yes } else { Allowance::No(None) }
+        if self.none_stated || out.open < 1 << doublings { Allowance::Yes } else { Allowance::No }
     }
 
     /// The value of each source: of its windows, the value with the highest rank. The first one is that of the windows without a source,
@@ -159,17 +158,17 @@ impl Quota {
     fn room_by_sources(&self, now: Duration, out: Out) -> Allowance {
         let (common, rooms) = self.by_source(|window| self.room_in(now, window, out), severity);
         let common = common.unwrap_or(Allowance::Yes);
-        let all_full = !rooms.is_empty() && rooms.values().all(|room| matches!(room, Allowance::No(_)));
+        let all_full = !rooms.is_empty() && rooms.values().all(|room| *room == Allowance::No);
         if common != Allowance::Yes || all_full {
-            let soonest = rooms.into_values().min_by_key(severity).unwrap_or(Allowance::Yes);
-            return [common, soonest].into_iter().max_by_key(severity).unwrap_or(Allowance::Yes);
+            let least = rooms.into_values().min_by_key(severity).unwrap_or(Allowance::Yes);
+            return [common, least].into_iter().max_by_key(severity).unwrap_or(Allowance::Yes);
         }
         let mut passed_over = BTreeSet::new();
         for (source, room) in rooms {
             match room {
                 Allowance::Yes => {}
                 Allowance::Except(reporters) => passed_over.extend(reporters),
-                Allowance::No(_) => passed_over.extend(self.sources.iter().filter(|(_, of)| *of == source).map(|(node, _)| node.clone())),
+                Allowance::No => passed_over.extend(self.sources.iter().filter(|(_, of)| *of == source).map(|(node, _)| node.clone())),
             }
         }
         if passed_over.is_empty() { Allowance::Yes } else { Allowance::Except(passed_over) }
@@ -182,15 +181,15 @@ impl Quota {
                 return Allowance::Yes;
             }
         } else if left > UNREPORTED_PULLS {
-            return if out.open == 0 { Allowance::Yes } else { Allowance::No(None) };
+            return if out.open == 0 { Allowance::Yes } else { Allowance::No };
         } else if left > 0 {
-            return Allowance::No(Some(window.resets));
+            return Allowance::No;
         }
         let alone = window.reporters.len() < 2 && out.open == 0 && now >= window.reported_at + window.alone_for;
         if alone && self.others_had_time_to_report(now, &window.reporters) {
             return Allowance::Except(window.reporters.clone());
         }
-        Allowance::No(Some(window.resets))
+        Allowance::No
     }
 
     fn left(&self, window: &Window, out: Out) -> u64 {
@@ -262,12 +261,12 @@ fn not_included(window: &Window, out: Out) -> u64 {
     out.open + window.unsettled.values().sum::<u64>()
 }
 
-/// The most severe allowance decides: of those that allow nothing, the one with the latest reset.
-fn severity(allowance: &Allowance) -> (u8, Option<Duration>) {
+/// The most severe allowance decides.
+fn severity(allowance: &Allowance) -> u8 {
     match allowance {
-        Allowance::Yes => (0, None),
-        Allowance::Except(_) => (1, None),
-        Allowance::No(until) => (2, *until),
+        Allowance::Yes => 0,
+        Allowance::Except(_) => 1,
+        Allowance::No => 2,
     }
 }
 

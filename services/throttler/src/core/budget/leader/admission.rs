@@ -52,7 +52,7 @@ impl Leader {
             Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.passed_over(now).is_none() => now + PERMIT_AWAITED,
             Allowance::Yes if self.may_pull_itself(now) => now + ready_in,
             Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
-            Allowance::Except(_) | Allowance::No(_) => now + QUOTA_LOOKED_AT,
+            Allowance::Except(_) | Allowance::No => now + QUOTA_LOOKED_AT,
         });
         let late = self.permits.first_late().map(|_| from.max(now + ready_in));
         turn.into_iter().chain(late).min()
@@ -72,7 +72,7 @@ impl Leader {
         let mut excluded = match self.quota.allows(now, self.out()) {
             Allowance::Yes => BTreeSet::new(),
             Allowance::Except(nodes) => nodes,
-            Allowance::No(_) => return None,
+            Allowance::No => return None,
         };
         if !self.may_pull_itself(now) {
             excluded.insert(self.node.clone());
