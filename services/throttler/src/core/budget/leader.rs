@@ -37,7 +37,8 @@ const RETURNED_MAX: usize = 6_000;
 const STALLED: Duration = Duration::from_secs(1);
 /// The shortest time between two looks for expired permits and waits, because 1,000 nodes may ask within one such time.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
-/// A leader with permits out checks the time at least this often, so that it notices a stall.
+/// A leader with permits out checks the time at least this often, so that it notices a stall. It also looks this often at requests that
+/// may have no permit yet.
 const AWAKE_EVERY: Duration = Duration::from_millis(500);
 
 /// How a leader's term began.

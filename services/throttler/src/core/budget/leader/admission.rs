@@ -6,17 +6,13 @@ use std::time::Duration;
 use contract::NodeName;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, BudgetTurn};
 
-use super::Leader;
+use super::{AWAKE_EVERY, Leader};
 use crate::core::budget::planted_bug::PlantedBug;
 use crate::core::budget::quota::Allowance;
 use crate::core::budget::silence;
 
 /// If no other node has called for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
-/// If a permit has to come back first, which is a message, the leader looks again after this time.
-const PERMIT_AWAITED: Duration = Duration::from_secs(1);
-/// If the quota allows nothing, the leader looks again after this time.
-const QUOTA_LOOKED_AT: Duration = Duration::from_millis(500);
 /// How often a leader checks whether it may pull itself.
 const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// The most permits that a leader has out at a time.
@@ -47,12 +43,13 @@ impl Leader {
         let (from, ready_in) = (self.admits_from(now), self.rate_limiter.ready_in(now, 0));
         let turn = (self.permits.waiting() > 0).then(|| match self.quota.allows(now, self.out()) {
             _ if from > now => from,
-            _ if self.is_full() => now + PERMIT_AWAITED,
+            // A permit has to come back first.
+            _ if self.is_full() => now + AWAKE_EVERY,
             // The rate allows a permit, and no waiting node may have one before another comes back.
-            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.passed_over(now).is_none() => now + PERMIT_AWAITED,
+            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.passed_over(now).is_none() => now + AWAKE_EVERY,
             Allowance::Yes if self.may_pull_itself(now) => now + ready_in,
             Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
-            Allowance::Except(_) | Allowance::No => now + QUOTA_LOOKED_AT,
+            Allowance::Except(_) | Allowance::No => now + AWAKE_EVERY,
         });
         let late = self.permits.first_late().map(|_| from.max(now + ready_in));
         turn.into_iter().chain(late).min()
