@@ -59,8 +59,7 @@ struct Budget {
     /// When the client had something to do last.
     used: Duration,
     client: BudgetClient,
-    /// None while it is neither requested nor held.
-    lease: Option<Lease>,
+    lease: Lease,
     /// None while this node does not lead. It leads for as long as it holds the lease, in the lease's epoch.
     lead: Option<Lead>,
 }
@@ -68,7 +67,7 @@ struct Budget {
 impl Budget {
     /// The epoch in which this node holds the lease.
     fn epoch_held(&self, now: Duration) -> Option<u64> {
-        self.lease.as_ref()?.epoch(now)
+        self.lease.epoch(now)
     }
 }
 
@@ -214,7 +213,7 @@ impl Budgets {
                 planted_bug: self.planted_bug,
             };
             let client = BudgetClient::new(now, since, membership);
-            self.budgets.insert(owner.clone(), Budget { used: now, client, lease: None, lead: None });
+            self.budgets.insert(owner.clone(), Budget { used: now, client, lease: Lease::new(TERMS), lead: None });
         }
         self.owners.insert(permit, owner.clone());
         self.client(now, &owner, |client| client.want(now, since, permit), work);
@@ -250,7 +249,7 @@ impl Budgets {
             self.lease_lost_to(now, &owner, None, work);
             effects.push(Effect::DropLease { owner, epoch, in_good_order: true });
         }
-        let is_due = |budget: &Budget| budget.lease.as_ref().and_then(Lease::next_due).is_some_and(|due| due <= now);
+        let is_due = |budget: &Budget| budget.lease.next_due().is_some_and(|due| due <= now);
         let due: Vec<String> = self.budgets.iter().filter(|(_, budget)| is_due(budget)).map(|(owner, _)| owner.clone()).collect();
         for owner in due {
             self.lease(now, &owner, lease::Input::Tick, effects);

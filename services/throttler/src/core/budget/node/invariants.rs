@@ -1,7 +1,5 @@
 //! Invariants after each step, asserted in builds with debug assertions.
 
-use lease::Lease;
-
 use super::{Budget, Budgets, OWNERS_MAX};
 use crate::core::budget::planted_bug::PlantedBug;
 
@@ -11,7 +9,7 @@ impl Budgets {
             return;
         }
         debug_assert!(self.budgets.len() <= OWNERS_MAX, "budgets are bounded");
-        let has_lease = |budget: &Budget| budget.lease.as_ref().and_then(Lease::until).is_some();
+        let has_lease = |budget: &Budget| budget.lease.until().is_some();
         debug_assert!(
             self.planted_bug == Some(PlantedBug::NoFence) || self.budgets.values().all(|budget| budget.lead.is_none() || has_lease(budget)),
             "a node that leads a budget has its lease"

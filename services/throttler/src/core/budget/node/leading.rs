@@ -25,7 +25,7 @@ impl Budgets {
         }
         // The request for the lease is answered.
         if let Some(budget) = self.budgets.get_mut(owner) {
-            budget.lease = None;
+            budget.lease = Lease::new(TERMS);
         }
         self.client(now, owner, |client| client.led_by(now, leader), work);
     }
@@ -33,8 +33,7 @@ impl Budgets {
     pub(super) fn elected(&mut self, now: Duration, owner: String, term: Term, work: &mut VecDeque<Effect>, effects: &mut Vec<Effect>) {
         let answer = Answer::Held { epoch: term.epoch };
         let asked = term.until.saturating_sub(DEADLINES.leader_lease);
-        let is_held = |budget: &Budget| budget.lease.as_ref().and_then(Lease::until).is_some();
-        if self.budgets.get(&owner).is_some_and(|budget| !is_held(budget)) {
+        if self.budgets.get(&owner).is_some_and(|budget| budget.lease.until().is_none()) {
             // A node that is a client of the budget leads, even if it has learned of another leader meanwhile. Its request counts from when
             // it was sent.
             drop(self.lease(asked.min(now), &owner, lease::Input::Acquire, &mut Vec::new()));
@@ -63,12 +62,9 @@ impl Budgets {
 
     /// Steps the lease of a budget and returns the effects of the lease for the caller.
     pub(super) fn lease(&mut self, now: Duration, owner: &str, input: lease::Input, effects: &mut Vec<Effect>) -> Vec<lease::Effect> {
-        let mut budget = self.budgets.get_mut(owner);
-        let mut lease = budget.as_mut().and_then(|budget| budget.lease.take()).unwrap_or_else(|| Lease::new(TERMS));
-        let stepped = lease.step(now, input);
-        if let Some(budget) = budget {
-            budget.lease = Some(lease).filter(|lease| lease.until().is_some() || lease.answer_due().is_some());
-        }
+        // A lease of a budget that this node has forgotten is not wanted any more.
+        let mut unwanted = Lease::new(TERMS);
+        let stepped = self.budgets.get_mut(owner).map_or(&mut unwanted, |budget| &mut budget.lease).step(now, input);
         let owner = || owner.to_owned();
         effects.extend(stepped.iter().filter_map(|effect| match *effect {
             lease::Effect::Take => Some(Effect::Campaign { owner: owner() }),
@@ -85,8 +81,8 @@ impl Budgets {
     }
 
     pub(super) fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration) {
-        if let Some(lease) = self.budgets.get_mut(owner).and_then(|budget| budget.lease.as_mut()) {
-            lease.step(now, lease::Input::Answered { asked, answer: Answer::Unknown });
+        if let Some(budget) = self.budgets.get_mut(owner) {
+            budget.lease.step(now, lease::Input::Answered { asked, answer: Answer::Unknown });
         }
     }
 
@@ -98,7 +94,7 @@ impl Budgets {
 
     pub(super) fn lease_lost_to(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Effect>) {
         let Some(budget) = self.budgets.get_mut(owner) else { return };
-        (budget.used, budget.lease) = (now, None);
+        (budget.used, budget.lease) = (now, Lease::new(TERMS));
         if let Some(lead) = budget.lead.take() {
             budget.client.remembered.learn(now, true, &lead.core.known(now));
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use clock::Now;
 use contract::PermitId;
 use contract::messages::throttler::PermitCounts;
-use lease::Lease;
 
 use super::{Budget, Budgets};
 use crate::core::budget::claim::BudgetWait;
@@ -20,8 +19,8 @@ impl Budgets {
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         let now = now.monotonic;
         let of_budget = |budget: &Budget| {
-            let (lead, lease) = (budget.lead.as_ref(), budget.lease.as_ref());
-            [budget.client.wake_at(now), lead.and_then(|lead| lead.core.wake_at(now)), lease.and_then(Lease::next_due)]
+            let lead = budget.lead.as_ref().and_then(|lead| lead.core.wake_at(now));
+            [budget.client.wake_at(now), lead, budget.lease.next_due()]
         };
         self.budgets.values().flat_map(of_budget).flatten().min().map(|at| at.saturating_sub(now).max(TICK_LEAST))
     }
