@@ -178,7 +178,7 @@ impl Throttler {
                 if !sharing.campaigns.insert(owner.clone()) {
                     return;
                 }
-                let leads = sharing.core.led().any(|(led, _)| led == owner);
+                let leads = sharing.core.epoch_led(&owner).is_some();
                 let may_take = sharing.knows_policy || self.clock.monotonic() >= sharing.leads_from;
                 let leases = Arc::clone(&sharing.leases);
                 let asking = async move { (leases.campaign(owner.clone(), leads, may_take).await, owner) };
@@ -208,11 +208,10 @@ impl Throttler {
     }
 
     fn lease_answered(&mut self, answer: Input, context: &mut Context<Self>) {
-        let leads =
-            |owner: &str, epoch: u64| self.sharing.as_ref().is_some_and(|sharing| sharing.core.led().any(|led| led == (owner, epoch)));
+        let epoch_led = |owner: &str| self.sharing.as_ref()?.core.epoch_led(owner);
         match &answer {
             Input::Elected { .. } => self.counting.lease_taken(),
-            Input::LeaseLost { owner, epoch } if leads(owner, *epoch) => self.counting.lease_lost(),
+            Input::LeaseLost { owner, epoch } if epoch_led(owner) == Some(*epoch) => self.counting.lease_lost(),
             Input::LeaseKept { owner, epoch, .. } => {
                 if let Some(sharing) = &self.sharing {
                     let (leases, owner, epoch) = (Arc::clone(&sharing.leases), owner.clone(), *epoch);

@@ -58,7 +58,7 @@ impl Node {
     }
 
     fn leads(&self) -> bool {
-        self.core.led().next().is_some()
+        self.core.epoch_led(OWNER).is_some()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::core::budget::step::Effect;
 
 impl Budgets {
     pub(super) fn led_by(&mut self, now: Duration, owner: &str, leader: Option<(NodeName, u64)>, work: &mut VecDeque<Effect>) {
-        if let Some(epoch) = self.lead(owner).map(|lead| lead.core.term.epoch) {
+        if let Some(epoch) = self.epoch_led(owner) {
             // A later epoch ends this term. Anything else is this term or older: the client learns that this node leads.
             if leader.as_ref().is_some_and(|(_, theirs)| *theirs > epoch) {
                 return self.lease_lost_to(now, owner, leader, work);
@@ -87,7 +87,7 @@ impl Budgets {
     }
 
     pub(super) fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Effect>) {
-        if self.lead(owner).is_some_and(|lead| lead.core.term.epoch == epoch) && self.planted_bug != Some(PlantedBug::NoFence) {
+        if self.epoch_led(owner) == Some(epoch) && self.planted_bug != Some(PlantedBug::NoFence) {
             self.lease_lost_to(now, owner, None, work);
         }
     }

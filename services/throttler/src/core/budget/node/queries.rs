@@ -59,8 +59,9 @@ impl Budgets {
         self.budgets.values().map(|budget| budget.client.take_looked_at()).sum()
     }
 
-    /// The owners of the budgets that this node leads, with the epochs of its terms.
-    pub fn led(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.leads().map(|(owner, lead)| (owner.as_str(), lead.core.term.epoch))
+    /// The epoch in which this node leads the owner's budget.
+    #[must_use]
+    pub fn epoch_led(&self, owner: &str) -> Option<u64> {
+        self.lead(owner).map(|lead| lead.core.term.epoch)
     }
 }
