@@ -200,7 +200,7 @@ impl Throttler {
     /// the fleet only observes.
     fn is_counted(&self, permit: PermitId) -> bool {
         let Some(sharing) = &self.sharing else { return false };
-        if self.core.is_granted(permit) { self.requests.contains_key(&permit) } else { !sharing.observes }
+        if self.core.is_granted(permit) { self.requests.contains_key(&permit) } else { !sharing.core.observes() }
     }
 
     /// Answers another node as the budget leader.

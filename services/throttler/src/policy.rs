@@ -24,7 +24,7 @@ impl Throttler {
 
     fn apply(&mut self, Followed { policy, revision }: Followed, context: &mut Context<Self>) {
         if let Some(sharing) = &mut self.sharing {
-            (sharing.observes, sharing.knows_policy) = (policy.observes(), true);
+            sharing.knows_policy = true;
         }
         self.share(Input::Policy { policy, revision }, context);
     }

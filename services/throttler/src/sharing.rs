@@ -52,8 +52,6 @@ pub(crate) struct Sharing {
     campaigns: BTreeSet<String>,
     /// Whether the bus was connected and fit for budgets at any time since the start.
     was_connected: bool,
-    /// Whether the fleet policy only observes: then no budget of the fleet holds back a pull.
-    pub(crate) observes: bool,
     /// Whether the bus has answered what the fleet policy is, or that there is none.
     pub(crate) knows_policy: bool,
     /// From this time on, the node may lead even if it does not know the fleet policy.
@@ -69,18 +67,7 @@ impl Sharing {
             .with_slots(slots)
             .with_registries(registry_of)
             .with_planted_bug(planted_bug);
-        Self {
-            core,
-            bus,
-            fleet,
-            random,
-            leases,
-            campaigns: BTreeSet::new(),
-            was_connected: false,
-            observes: false,
-            knows_policy: false,
-            leads_from,
-        }
+        Self { core, bus, fleet, random, leases, campaigns: BTreeSet::new(), was_connected: false, knows_policy: false, leads_from }
     }
 
     pub(crate) fn health(&self) -> bus::HealthChanges {

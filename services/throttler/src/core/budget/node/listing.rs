@@ -47,7 +47,7 @@ impl Budgets {
             alone: client.is_alone(now) && !client.is_idle(),
             alone_total: client.alone_total,
             overrun_total: client.overrun_total,
-            observes: self.policies.observes(),
+            observes: self.observes(),
         }
     }
 }

@@ -59,6 +59,12 @@ impl Budgets {
         self.budgets.values().map(|budget| budget.client.take_looked_at()).sum()
     }
 
+    /// Whether the fleet policy only observes: then no budget of the fleet holds back a pull.
+    #[must_use]
+    pub fn observes(&self) -> bool {
+        self.policies.observes()
+    }
+
     /// The epoch in which this node leads the owner's budget.
     #[must_use]
     pub fn epoch_led(&self, owner: &str) -> Option<u64> {
