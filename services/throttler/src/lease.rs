@@ -14,19 +14,14 @@ use lease::{Held, LeaseParts, LeaseStore, Looked};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::core::budget::{Input, Term};
+use crate::core::budget::{Input, LEADERS_PERMITS_LAST, OWNERS_MAX, Term};
 
 /// How long the bucket remembers that a budget was led, much longer than permits last. The record is renewed at a third of this.
 const LED_REMEMBERED: Duration = Duration::from_secs(600);
 /// This key marks a bucket that replaces a lost one, for a while: a node that has just started cannot know that there was another bucket.
 const REPLACES_ANOTHER: &str = "budget.replaced";
-/// How long permits may be in use after a bucket was lost: as long as the lease of its leader, and then as long as the last permits that
-/// this leader granted.
-const LOST_PERMITS_LAST: Duration = Duration::from_secs(DEADLINES.leader_lease.as_secs() + DEADLINES.budget_permit_lease.as_secs());
 /// The bucket is assumed to answer in this time until it has answered once.
 const ANSWER_EXPECTED: Duration = Duration::from_millis(50);
-/// The most owners for which it is known when their record was written: as many as a node has budgets.
-const REMEMBERED_MAX: usize = 1_000;
 
 /// The bucket of leaders, as the throttlers of a fleet use it.
 pub(crate) struct Leases {
@@ -156,7 +151,7 @@ impl Leases {
         match self.in_time(write).await {
             Ok(_) => {
                 let mut remembered = locked(&self.remembered);
-                if remembered.len() >= REMEMBERED_MAX {
+                if remembered.len() >= OWNERS_MAX {
                     remembered.clear();
                 }
                 remembered.insert(owner.to_owned(), asked);
@@ -177,8 +172,8 @@ impl Leases {
         let lost_for = self.lost_for(&status).await;
         // Recorded for nodes that have just started; one node that does so is enough.
         if replaced.is_none()
-            && lost_for.is_some_and(|age| age < LOST_PERMITS_LAST)
-            && let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LOST_PERMITS_LAST)).await
+            && lost_for.is_some_and(|age| age < LEADERS_PERMITS_LAST)
+            && let Err(error) = bucket.create(REPLACES_ANOTHER, bytes::Bytes::new(), Some(LEADERS_PERMITS_LAST)).await
         {
             tracing::debug!(%error, "the loss of the bucket of leaders was not recorded: another node may have recorded it");
         }
@@ -188,7 +183,7 @@ impl Leases {
         match self.in_time(self.store.create(&keys.lead, owner, status.made_at.as_secs())).await? {
             Some(held) => {
                 // A revision that starts over shows that the bucket was lost just now.
-                let remembers = lost_for.is_none_or(|age| age >= LOST_PERMITS_LAST) && held.revision > status.sequence;
+                let remembers = lost_for.is_none_or(|age| age >= LEADERS_PERMITS_LAST) && held.revision > status.sequence;
                 Ok(self.elected(owner, held, past.is_none() && replaced.is_none() && remembers))
             }
             None => Ok(self.look(owner, leads).await?.unwrap_or(Campaign::Led(None))),

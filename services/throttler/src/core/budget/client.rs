@@ -13,7 +13,6 @@ use contract::messages::throttler::RegistryLimit;
 use contract::policy::Caps;
 use contract::{DEADLINES, NodeName, PermitId};
 
-use super::BudgetPolicy;
 use super::claim::{BudgetWait, Claim, Stage};
 use super::claims::Claims;
 use super::planted_bug::PlantedBug;
@@ -21,6 +20,7 @@ use super::policies::lower_than;
 use super::rate_limiter::RateLimiter;
 use super::remembered::Remembered;
 use super::step::Effect;
+use super::{BudgetPolicy, LEADERS_PERMITS_LAST};
 
 /// The most returned permits that wait to be sent. Further ones expire.
 const RETURNS_MAX: usize = 1_000;
@@ -319,6 +319,6 @@ impl BudgetClient {
 
     /// Whether a leader has answered so lately that its permits may be out.
     pub(super) fn was_led(&self, now: Duration) -> bool {
-        self.fence.0 > 0 && now < self.fence.1 + DEADLINES.leader_lease + DEADLINES.budget_permit_lease
+        self.fence.0 > 0 && now < self.fence.1 + LEADERS_PERMITS_LAST
     }
 }

@@ -37,6 +37,7 @@ mod step;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::DEADLINES;
 use contract::policy::Caps;
 
 pub use claim::BudgetWait;
@@ -45,6 +46,13 @@ pub use node::Budgets;
 pub use planted_bug::PlantedBug;
 pub use rate::{Rate, RateCause};
 pub use step::{BudgetReply, BudgetRequest, Effect, Input};
+
+/// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
+pub(crate) const OWNERS_MAX: usize = 1_000;
+
+/// How long a leader's permits may be in use after it answered last, or after its lease was lost: as long as the lease, and then as long as
+/// the last permits that it granted.
+pub(crate) const LEADERS_PERMITS_LAST: Duration = DEADLINES.leader_lease.saturating_add(DEADLINES.budget_permit_lease);
 
 /// An answer that took longer than usual by more than this was held up: the moment for which it was given is over.
 const HELD_UP: Duration = Duration::from_millis(40);

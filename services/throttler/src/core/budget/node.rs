@@ -18,16 +18,14 @@ use contract::{DEADLINES, NodeName, PermitId};
 use lease::{Lease, Terms};
 
 use self::stated_caps::StatedCaps;
-use super::BudgetPolicy;
 use super::client::{BudgetClient, Membership};
 use super::leader::Leader;
 use super::planted_bug::PlantedBug;
 use super::policies::Policies;
 use super::rate::{RateCause, ReportedRate};
 use super::step::{BudgetReply, BudgetRequest, Effect, Input};
+use super::{BudgetPolicy, OWNERS_MAX};
 
-/// The most budget owners that a node remembers: registries times logins in use on one node. The least recently used one is forgotten.
-const OWNERS_MAX: usize = 1_000;
 /// A leader gives the lease back if nobody has asked it for this long and no quota of its registry is known.
 const IDLE_LEADER_KEPT: Duration = Duration::from_secs(60);
 /// A renewal that failed is repeated after this, because it fails at once without a connection and the lease ends within seconds.
