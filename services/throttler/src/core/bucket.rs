@@ -20,7 +20,7 @@ impl TokenBucket {
     /// Takes one token if there is one. A refusal costs nothing.
     pub(super) fn take(&mut self, now: Duration) -> bool {
         let tokens = self.tokens_at(now) - 1.0;
-        if self.burst == 0 || tokens < 0.0 {
+        if tokens < 0.0 {
             return false;
         }
         self.tokens = tokens;
