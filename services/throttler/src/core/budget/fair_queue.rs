@@ -1,6 +1,6 @@
 //! The order of a budget's queue: first come, first served, but a node with many requests does not hold back the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use contract::messages::throttler::BUDGET_PERMITS_PER_NODE;
 use contract::{NodeName, PermitId};
@@ -86,16 +86,23 @@ impl FairQueue {
         count_down(&mut self.blocks, &place.block());
     }
 
-    /// The next request that is of none of these nodes. Its round begins, and it waits until it is removed.
-    pub(super) fn next(&mut self, excluded: &BTreeSet<NodeName>) -> Option<(Place, PermitId)> {
-        let next = self.order.iter().find(|(_, (node, _))| !excluded.contains(node));
-        let (place, permit) = next.map(|(place, (_, permit))| (*place, *permit))?;
+    /// The first request of a node that may have a turn.
+    pub(super) fn first(&self, may: impl Fn(&NodeName) -> bool) -> Option<(Place, PermitId)> {
+        // Mostly there are fewer nodes than requests.
+        if !self.of_nodes.keys().any(&may) {
+            return None;
+        }
+        let first = self.order.iter().find(|(_, (node, _))| may(node));
+        first.map(|(place, (_, permit))| (*place, *permit))
+    }
+
+    /// The request at this place has its turn, so its round begins.
+    pub(super) fn begin_round(&mut self, place: Place) {
         self.round = self.round.max(place.round);
         if self.last_rounds.len() > self.order.len() * 2 + 64 {
             let round = self.round;
             self.last_rounds.retain(|_, last| *last >= round);
         }
-        Some((place, permit))
     }
 
     pub(super) fn ahead_of(&self, place: Place) -> u64 {
@@ -103,11 +110,6 @@ impl FairQueue {
         let before: u64 = self.blocks.range(..block).map(|(_, count)| count).sum();
         let first = Place { round: block.0, number: block.1 * BLOCK };
         before + self.order.range(first..place).count() as u64
-    }
-
-    /// Whether a request of another node waits.
-    pub(super) fn has_others_than(&self, nodes: &BTreeSet<NodeName>) -> bool {
-        self.of_nodes.len() > nodes.iter().filter(|node| self.of_nodes.contains_key(*node)).count()
     }
 
     /// The nodes of all waiting requests, in the order of their turns.
@@ -130,7 +132,8 @@ mod tests {
 
     /// Takes out the next request and returns its node.
     fn taken(queue: &mut FairQueue) -> Option<NodeName> {
-        let (place, _) = queue.next(&BTreeSet::new())?;
+        let (place, _) = queue.first(|_| true)?;
+        queue.begin_round(place);
         let node = queue.order.get(&place).map(|(node, _)| node.clone());
         queue.remove(place);
         node

@@ -21,7 +21,6 @@ mod claims;
 mod claims_tests;
 mod client;
 mod fair_queue;
-mod holders;
 mod leader;
 mod node;
 mod permits;

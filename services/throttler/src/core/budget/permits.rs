@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use contract::{DEADLINES, NodeName, PermitId};
 
-use super::COUNTED_ANEW;
 use super::fair_queue::{FairQueue, Place};
-use super::holders::Holders;
 use super::quota::Out;
+use super::{COUNTED_ANEW, count_down};
 
 /// How long an offered permit waits to be fetched. On a slow bus the offer takes up to 1 s, and so does the answer.
 const CALLED_FOR: Duration = Duration::from_secs(2);
@@ -56,7 +55,8 @@ pub(super) struct Permits {
     queue: FairQueue,
     /// Permits without a known answer of the registry, by the time of their grant.
     open: BTreeSet<(Duration, PermitId)>,
-    held: Holders,
+    /// How many permits of each node are out.
+    held: BTreeMap<NodeName, u64>,
     late: BTreeSet<PermitId>,
     /// Ordered by the time when each lapses.
     lapses: BTreeSet<(Duration, PermitId)>,
@@ -84,7 +84,7 @@ impl Permits {
         debug_assert!(self.open.len() as u64 <= self.out_count(), "each open permit is out");
         if all <= COUNTED_ANEW {
             let count = |which: fn(&Permit) -> bool| self.all.values().filter(|permit| which(permit)).count();
-            debug_assert_eq!(self.held.total(), count(Permit::is_out) as u64, "permits are counted for each node");
+            debug_assert_eq!(self.held.values().sum::<u64>(), count(Permit::is_out) as u64, "permits are counted for each node");
             debug_assert_eq!(self.open.len(), count(|permit| permit.is_out() && !permit.answered), "an answered permit is not open");
             debug_assert_eq!(self.late.len(), count(|permit| permit.stage == Stage::Late), "each late permit is found");
             debug_assert_eq!(self.queue.len(), count(|permit| !permit.is_out()), "what is not out waits");
@@ -107,14 +107,20 @@ impl Permits {
         Ok(())
     }
 
-    /// Calls the next request that is of none of these nodes.
-    pub(super) fn call_next(&mut self, now: Duration, excluded: &BTreeSet<NodeName>) -> Option<(NodeName, PermitId)> {
-        let (place, id) = self.queue.next(excluded)?;
+    /// The first waiting request of a node that may have a turn.
+    pub(super) fn first_waiting(&self, may: impl Fn(&NodeName) -> bool) -> Option<PermitId> {
+        self.queue.first(may).map(|(_, id)| id)
+    }
+
+    /// The turn of a waiting request has come. Returns its node.
+    pub(super) fn call(&mut self, now: Duration, id: PermitId) -> Option<NodeName> {
+        let Stage::Waiting(place) = self.get(id)?.stage else { return None };
+        self.queue.begin_round(place);
         self.change(id, |permit| {
             permit.stage = Stage::Called(place);
             (permit.granted, permit.turn, permit.last_seen) = (now, now, now);
         });
-        Some((self.all.get(&id)?.node.clone(), id))
+        Some(self.get(id)?.node.clone())
     }
 
     /// Takes back a permit that was called and fetched late: its pull has not begun, so it waits at its place for another turn.
@@ -180,7 +186,7 @@ impl Permits {
         } else {
             self.open.remove(&(permit.granted, id));
             self.late.remove(&id);
-            self.held.remove(&permit.node);
+            count_down(&mut self.held, &permit.node);
         }
         Some(permit)
     }
@@ -191,7 +197,7 @@ impl Permits {
         if let Stage::Waiting(place) = permit.stage {
             self.queue.insert(place, permit.node.clone(), id);
         } else {
-            self.held.add(&permit.node);
+            *self.held.entry(permit.node.clone()).or_default() += 1;
         }
         if permit.is_out() && !permit.answered {
             self.open.insert((permit.granted, id));
@@ -235,16 +241,7 @@ impl Permits {
     }
 
     pub(super) fn held_by(&self, node: &NodeName) -> u64 {
-        self.held.count_of(node)
-    }
-
-    pub(super) fn nodes_holding(&self, least: u64) -> impl Iterator<Item = &NodeName> {
-        self.held.with_at_least(least)
-    }
-
-    /// Whether a request of another node waits.
-    pub(super) fn others_wait(&self, nodes: &BTreeSet<NodeName>) -> bool {
-        self.queue.has_others_than(nodes)
+        self.held.get(node).copied().unwrap_or_default()
     }
 
     /// The nodes of all waiting requests, in the order of their turns.
@@ -323,7 +320,7 @@ mod tests {
                     let node = permits.get(id).map(|permit| permit.node.clone());
                     let _ = node.and_then(|node| permits.mark_answered(&node, id));
                 }
-                (_, 8) => drop(permits.call_next(now, &BTreeSet::new())),
+                (_, 8) => drop(permits.first_waiting(|_| true).and_then(|id| permits.call(now, id))),
                 (_, 9) => {
                     let late = permits.first_late();
                     late.into_iter().for_each(|(_, id)| permits.grant_again(now, id));
@@ -337,12 +334,12 @@ mod tests {
             let out = || permits.all.values().filter(|permit| permit.is_out());
             let open = || out().filter(|permit| !permit.answered);
             assert_eq!(permits.out(), Out { open: open().count() as u64, since: open().map(|permit| permit.granted).min() });
-            for node in permits.nodes_holding(1) {
-                assert_eq!(permits.held_by(node), out().filter(|permit| permit.node == *node).count() as u64);
+            for (node, held) in &permits.held {
+                assert_eq!(*held, out().filter(|permit| permit.node == *node).count() as u64);
             }
             let lapses: BTreeSet<_> = permits.all.iter().map(|(id, permit)| (permit.lapses(), *id)).collect();
             assert_eq!(permits.lapses, lapses);
-            assert_eq!(permits.held.total(), permits.out_count());
+            assert_eq!(permits.held.values().sum::<u64>(), permits.out_count());
             let late: BTreeSet<_> = permits.all.iter().filter(|(_, permit)| permit.stage == Stage::Late).map(|(id, _)| *id).collect();
             assert_eq!(permits.late, late);
             assert_eq!(permits.waiting() + permits.out_count(), permits.all.len() as u64);
@@ -369,7 +366,10 @@ mod tests {
         for (name, id) in ["a", "b", "c"].into_iter().zip(ids) {
             assert_eq!(permits.request(now, &node(name), id), Ok(()));
         }
-        let called = |permits: &mut Permits| permits.call_next(now, &BTreeSet::new()).map(|(_, id)| id);
+        let called = |permits: &mut Permits| {
+            let first = permits.first_waiting(|_| true)?;
+            permits.call(now, first).map(|_| first)
+        };
         assert_eq!((called(&mut permits), called(&mut permits)), (Some(ids[0]), Some(ids[1])));
         permits.put_back(ids[0]);
         assert_eq!((permits.out_count(), permits.ahead_of(ids[0])), (1, Some(0)));

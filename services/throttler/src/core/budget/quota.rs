@@ -33,6 +33,16 @@ pub(super) enum Allowance {
     No,
 }
 
+impl Allowance {
+    pub(super) fn is_for(&self, node: &NodeName) -> bool {
+        match self {
+            Self::Yes => true,
+            Self::Except(nodes) => !nodes.contains(node),
+            Self::No => false,
+        }
+    }
+}
+
 /// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
 pub(super) type WindowKey = (Option<String>, u64);
 

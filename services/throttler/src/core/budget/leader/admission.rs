@@ -1,10 +1,9 @@
 //! Which waiting nodes a leader grants permits to, and when.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use contract::NodeName;
 use contract::messages::throttler::{BUDGET_PERMITS_PER_NODE, BudgetTurn};
+use contract::{NodeName, PermitId};
 
 use super::{AWAKE_EVERY, Leader};
 use crate::core::budget::planted_bug::PlantedBug;
@@ -24,12 +23,11 @@ impl Leader {
             return;
         }
         self.admit_late(now);
-        while self.permits.waiting() > 0 && !self.is_full() {
-            let Some(excluded) = self.passed_over(now) else { return };
+        while let Some(permit) = self.next_turn(now) {
             if !(self.planted_bug == Some(PlantedBug::Unpaced) || self.rate_limiter.take(now)) {
                 return;
             }
-            let Some((node, permit)) = self.permits.call_next(now, &excluded) else { return };
+            let Some(node) = self.permits.call(now, permit) else { return };
             self.own_pull_announced &= node != self.node;
             self.turns.push((node, BudgetTurn { owner: self.owner.clone(), permit }));
             if let Some(adaptive) = &mut self.adaptive {
@@ -46,7 +44,7 @@ impl Leader {
             // A permit has to come back first.
             _ if self.is_full() => now + AWAKE_EVERY,
             // The rate allows a permit, and no waiting node may have one before another comes back.
-            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.passed_over(now).is_none() => now + AWAKE_EVERY,
+            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.next_turn(now).is_none() => now + AWAKE_EVERY,
             Allowance::Yes if self.may_pull_itself(now) => now + ready_in,
             Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
             Allowance::Except(_) | Allowance::No => now + AWAKE_EVERY,
@@ -64,18 +62,23 @@ impl Leader {
         }
     }
 
-    /// The nodes that are passed over now; none if these are all that wait.
-    fn passed_over(&self, now: Duration) -> Option<BTreeSet<NodeName>> {
-        let mut excluded = match self.quota.allows(now, self.out()) {
-            Allowance::Yes => BTreeSet::new(),
-            Allowance::Except(nodes) => nodes,
-            Allowance::No => return None,
-        };
-        if !self.may_pull_itself(now) {
-            excluded.insert(self.node.clone());
+    /// The next request whose node may have a permit now, if the rate allows one.
+    fn next_turn(&self, now: Duration) -> Option<PermitId> {
+        if self.permits.waiting() == 0 || self.is_full() {
+            return None;
         }
-        let excluded = self.pass_over_large_holders(self.pass_over_full_nodes(excluded));
-        self.permits.others_wait(&excluded).then_some(excluded)
+        let allowance = self.quota.allows(now, self.out());
+        if allowance == Allowance::No {
+            return None;
+        }
+        let (may_pull_itself, most) = (self.may_pull_itself(now), self.most_of_one());
+        let first = |most: u64| {
+            self.permits.first_waiting(|node| {
+                self.permits.held_by(node) < most && (may_pull_itself || *node != self.node) && allowance.is_for(node)
+            })
+        };
+        // Nodes with a quarter of the slots are passed over while others wait, because their pulls may wait for slots of their own.
+        self.slots().and_then(|slots| first(quarter(slots).min(most))).or_else(|| first(most))
     }
 
     /// Whether the registry answered before and now answers no node.
@@ -86,23 +89,6 @@ impl Leader {
 
     fn may_pull_itself(&self, now: Duration) -> bool {
         !self.quota.is_limited() || self.own_pull_announced || self.others_last_seen.is_none_or(|seen| now > seen + OTHERS_AWAITED)
-    }
-
-    /// Passes over nodes that hold as many permits as one node may.
-    fn pass_over_full_nodes(&self, mut excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
-        let most = self.most_of_one();
-        if self.permits.out_count() >= most {
-            excluded.extend(self.permits.nodes_holding(most).cloned());
-        }
-        excluded
-    }
-
-    /// Passes over nodes with a quarter of the slots while others wait, because their pulls may wait for slots of their own.
-    fn pass_over_large_holders(&self, excluded: BTreeSet<NodeName>) -> BTreeSet<NodeName> {
-        let Some(slots) = self.slots() else { return excluded };
-        let mut nodes = excluded.clone();
-        nodes.extend(self.permits.nodes_holding(quarter(slots)).cloned());
-        if self.permits.others_wait(&nodes) { nodes } else { excluded }
     }
 
     pub(super) fn slots(&self) -> Option<u64> {
