@@ -12,8 +12,6 @@ use crate::core::budget::silence;
 
 /// If no other node has called for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
 const OTHERS_AWAITED: Duration = Duration::from_secs(6);
-/// How often a leader checks whether it may pull itself.
-const OWN_PULL_LOOKED_AT: Duration = Duration::from_millis(20);
 /// The most permits that a leader has out at a time.
 pub(super) const PERMITS_MAX: u64 = 50_000;
 
@@ -36,20 +34,15 @@ impl Leader {
         }
     }
 
-    /// When the leader has to look next at what waits, if no message comes. Until then it can grant no permit.
+    /// When the leader has to look next at what waits, if no message comes. Until then it can grant no permit, as far as it knows.
     pub(super) fn next_admission(&self, now: Duration) -> Option<Duration> {
-        let (from, ready_in) = (self.admits_from(now), self.rate_limiter.ready_in(now, 0));
-        let turn = (self.permits.waiting() > 0).then(|| match self.quota.allows(now, self.out()) {
-            _ if from > now => from,
-            // A permit has to come back first.
-            _ if self.is_full() => now + AWAKE_EVERY,
-            // The rate allows a permit, and no waiting node may have one before another comes back.
-            Allowance::Yes if self.may_pull_itself(now) && ready_in.is_zero() && self.next_turn(now).is_none() => now + AWAKE_EVERY,
-            Allowance::Yes if self.may_pull_itself(now) => now + ready_in,
-            Allowance::Yes => now + ready_in.max(OWN_PULL_LOOKED_AT),
-            Allowance::Except(_) | Allowance::No => now + AWAKE_EVERY,
+        let from = self.admits_from(now);
+        let due = from.max(now + self.rate_limiter.ready_in(now, 0));
+        let turn = (self.permits.waiting() > 0).then(|| {
+            let may_be_granted = from > now || self.next_turn(now).is_some();
+            if may_be_granted { due } else { self.last_step + AWAKE_EVERY }
         });
-        let late = self.permits.first_late().map(|_| from.max(now + ready_in));
+        let late = self.permits.first_late().map(|_| due);
         turn.into_iter().chain(late).min()
     }
 
