@@ -24,23 +24,29 @@ const SILENT_PROBES: u32 = 3;
 /// The most times in one window at which permits ended without a known answer. What is left bounds these permits, but it may be much.
 const UNSETTLED_MAX: usize = 1_000;
 
-/// Whether one more pull may be granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Allowance {
-    Yes,
-    /// Only to nodes other than these.
-    Except(BTreeSet<NodeName>),
-    No,
+/// Which nodes may have one more permit.
+#[derive(Debug)]
+pub(super) struct Allowance<'a> {
+    quota: &'a Quota,
+    /// Nodes that alone report that nothing is left. Another node's pull checks it.
+    reporters: BTreeSet<&'a NodeName>,
+    /// Sources of which nothing is left.
+    used_up: BTreeSet<&'a str>,
 }
 
-impl Allowance {
+impl Allowance<'_> {
     pub(super) fn is_for(&self, node: &NodeName) -> bool {
-        match self {
-            Self::Yes => true,
-            Self::Except(nodes) => !nodes.contains(node),
-            Self::No => false,
-        }
+        let source = self.quota.sources.get(node);
+        !self.reporters.contains(node) && source.is_none_or(|source| !self.used_up.contains(source.as_str()))
     }
+}
+
+/// What a window leaves for one more permit.
+enum Room {
+    Left,
+    Nothing,
+    /// Nothing by the report of one node alone, which another node's pull may check.
+    NothingReported,
 }
 
 /// The source that the registry counts as one, if it names one, and the window's length as it states it, in milliseconds.
@@ -135,71 +141,45 @@ impl Quota {
         !self.windows.is_empty()
     }
 
-    /// Whether one more pull may be granted in addition to those that are out.
-    pub(super) fn allows(&self, now: Duration, out: Out) -> Allowance {
-        if self.is_limited() {
-            return self.room_by_sources(now, out);
+    /// Which nodes may have one more permit in addition to those that are out; none if no node may.
+    ///
+    /// Each source has its own windows, and windows without a source apply to all. A node whose source is not known may have a permit while
+    /// any source has room.
+    pub(super) fn allows(&self, now: Duration, out: Out) -> Option<Allowance<'_>> {
+        let mut allowance = Allowance { quota: self, reporters: BTreeSet::new(), used_up: BTreeSet::new() };
+        if !self.is_limited() {
+            let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
+            let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
+            return (self.none_stated || out.open < 1 << doublings).then_some(allowance);
         }
-        let over = out.since.map_or(Duration::ZERO, |since| now.saturating_sub(since)).saturating_sub(PROBE_ALONE);
-        let doublings = over.as_millis().div_ceil(1_000).min(20) as u32;
-        if self.none_stated || out.open < 1 << doublings { Allowance::Yes } else { Allowance::No }
-    }
-
-    /// The value of each source: of its windows, the value with the highest rank. The first one is that of the windows without a source,
-    /// which apply to all.
-    fn by_source<T, R: Ord>(&self, of_window: impl Fn(&Window) -> T, rank: impl Fn(&T) -> R) -> (Option<T>, BTreeMap<&String, T>) {
-        let mut common: Option<T> = None;
-        let mut of_sources: BTreeMap<&String, Option<T>> = BTreeMap::new();
         for ((source, _), window) in &self.windows {
-            let value = of_window(window);
-            let known = match source {
-                None => &mut common,
-                Some(source) => of_sources.entry(source).or_insert(None),
-            };
-            if known.as_ref().is_none_or(|known| rank(&value) > rank(known)) {
-                *known = Some(value);
+            match (self.room_in(now, window, out), source) {
+                (Room::Left, _) => {}
+                (Room::NothingReported, _) => allowance.reporters.extend(window.reporters.iter()),
+                (Room::Nothing, None) => return None,
+                (Room::Nothing, Some(source)) => {
+                    allowance.used_up.insert(source.as_str());
+                }
             }
         }
-        (common, of_sources.into_iter().filter_map(|(source, value)| Some((source, value?))).collect())
+        let mut sources = self.windows.keys().filter_map(|(source, _)| source.as_deref()).peekable();
+        let no_source_has_room = sources.peek().is_some() && sources.all(|source| allowance.used_up.contains(source));
+        (!no_source_has_room).then_some(allowance)
     }
 
-    /// Each source has its own windows, and windows without a source apply to all. Nodes of a source without room are passed over. A node
-    /// whose source is not known may be granted a permit while any source has room.
-    fn room_by_sources(&self, now: Duration, out: Out) -> Allowance {
-        let (common, rooms) = self.by_source(|window| self.room_in(now, window, out), severity);
-        let common = common.unwrap_or(Allowance::Yes);
-        let all_full = !rooms.is_empty() && rooms.values().all(|room| *room == Allowance::No);
-        if common != Allowance::Yes || all_full {
-            let least = rooms.into_values().min_by_key(severity).unwrap_or(Allowance::Yes);
-            return [common, least].into_iter().max_by_key(severity).unwrap_or(Allowance::Yes);
-        }
-        let mut passed_over = BTreeSet::new();
-        for (source, room) in rooms {
-            match room {
-                Allowance::Yes => {}
-                Allowance::Except(reporters) => passed_over.extend(reporters),
-                Allowance::No => passed_over.extend(self.sources.iter().filter(|(_, of)| *of == source).map(|(node, _)| node.clone())),
-            }
-        }
-        if passed_over.is_empty() { Allowance::Yes } else { Allowance::Except(passed_over) }
-    }
-
-    fn room_in(&self, now: Duration, window: &Window, out: Out) -> Allowance {
+    fn room_in(&self, now: Duration, window: &Window, out: Out) -> Room {
         let left = self.left(window, out);
         if self.first_hand || self.planted_bug == Some(PlantedBug::QuotaIsCountedLate) {
             if left > 0 {
-                return Allowance::Yes;
+                return Room::Left;
             }
         } else if left > UNREPORTED_PULLS {
-            return if out.open == 0 { Allowance::Yes } else { Allowance::No };
+            return if out.open == 0 { Room::Left } else { Room::Nothing };
         } else if left > 0 {
-            return Allowance::No;
+            return Room::Nothing;
         }
         let alone = window.reporters.len() < 2 && out.open == 0 && now >= window.reported_at + window.alone_for;
-        if alone && self.others_had_time_to_report(now, &window.reporters) {
-            return Allowance::Except(window.reporters.clone());
-        }
-        Allowance::No
+        if alone && self.others_had_time_to_report(now, &window.reporters) { Room::NothingReported } else { Room::Nothing }
     }
 
     fn left(&self, window: &Window, out: Out) -> u64 {
@@ -217,8 +197,13 @@ impl Quota {
             let windows = (ahead - left).checked_div(window.limit).unwrap_or(0);
             window.resets.saturating_sub(now).saturating_add(window.length.saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX)))
         };
-        let (common, waits) = self.by_source(wait_in, |wait: &Duration| *wait);
-        let in_source = self.sources.get(node).and_then(|own| waits.get(own).copied()).or_else(|| waits.into_values().min());
+        let mut waits: BTreeMap<Option<&String>, Duration> = BTreeMap::new();
+        for ((source, _), window) in &self.windows {
+            let wait = waits.entry(source.as_ref()).or_default();
+            *wait = wait_in(window).max(*wait);
+        }
+        let common = waits.remove(&None);
+        let in_source = waits.get(&self.sources.get(node)).copied().or_else(|| waits.into_values().min());
         common.max(in_source).unwrap_or_default()
     }
 
@@ -269,15 +254,6 @@ fn may_count(source: Option<&String>, own: Option<&String>) -> bool {
 /// The pulls that are not included in what the registry has stated of this window.
 fn not_included(window: &Window, out: Out) -> u64 {
     out.open + window.unsettled.values().sum::<u64>()
-}
-
-/// The most severe allowance decides.
-fn severity(allowance: &Allowance) -> u8 {
-    match allowance {
-        Allowance::Yes => 0,
-        Allowance::Except(_) => 1,
-        Allowance::No => 2,
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use contract::{NodeName, PermitId};
 
 use super::{AWAKE_EVERY, Leader};
 use crate::core::budget::planted_bug::PlantedBug;
-use crate::core::budget::quota::Allowance;
 use crate::core::budget::silence;
 
 /// If no other node has called for this long, the leader may grant itself a permit. Waiting nodes ask more often than this.
@@ -60,10 +59,7 @@ impl Leader {
         if self.permits.waiting() == 0 || self.is_full() {
             return None;
         }
-        let allowance = self.quota.allows(now, self.out());
-        if allowance == Allowance::No {
-            return None;
-        }
+        let allowance = self.quota.allows(now, self.out())?;
         let (may_pull_itself, most) = (self.may_pull_itself(now), self.most_of_one());
         let first = |most: u64| {
             self.permits.first_waiting(|node| {
