@@ -149,7 +149,7 @@ impl Budgets {
             Input::Elected { owner, term } => self.elected(now, owner, term, &mut work, &mut effects),
             Input::LeaseKept { owner, epoch, until } => self.lease_kept(now, &owner, epoch, until, &mut effects),
             Input::LeaseLost { owner, epoch } => self.lease_lost(now, &owner, epoch, &mut work),
-            Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked),
+            Input::LeaseUnknown { owner, asked } => self.lease_unknown(now, &owner, asked, &mut effects),
             Input::Fleet { alive } => self.fleet(now, alive),
             Input::Policy { policy, revision } => self.follow(now, policy, revision, &mut work),
             Input::ForgetQuota { owner } => self.forget_quota(now, &owner, &mut work),

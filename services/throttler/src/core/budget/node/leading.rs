@@ -80,10 +80,8 @@ impl Budgets {
         self.lease(now, owner, lease::Input::Answered { asked, answer }, effects);
     }
 
-    pub(super) fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration) {
-        if let Some(budget) = self.budgets.get_mut(owner) {
-            budget.lease.step(now, lease::Input::Answered { asked, answer: Answer::Unknown });
-        }
+    pub(super) fn lease_unknown(&mut self, now: Duration, owner: &str, asked: Duration, effects: &mut Vec<Effect>) {
+        self.lease(now, owner, lease::Input::Answered { asked, answer: Answer::Unknown }, effects);
     }
 
     pub(super) fn lease_lost(&mut self, now: Duration, owner: &str, epoch: u64, work: &mut VecDeque<Effect>) {
