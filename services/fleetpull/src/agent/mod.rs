@@ -45,9 +45,11 @@ use work::Work;
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The longest stop without a bus, when the agent has nobody to inform.
 const STOP_ALONE_WITHIN: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for threads that may block after an orderly stop. One that writes a file ends in time; one that
-/// resolves a name or reads from a disk that hangs may never end.
+/// How long the end of the process waits for threads that may block after an orderly stop, when all events are stored. One that resolves a
+/// name or reads from a disk that hangs may never end.
 const THREADS_WITHIN: Duration = Duration::from_millis(500);
+/// The same limit after any other end: a thread may still write recorded events, which takes seconds on a disk that is very busy.
+const WRITES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the agent until a signal or a panic ends it.
 ///
@@ -56,10 +58,14 @@ const THREADS_WITHIN: Duration = Duration::from_millis(500);
 pub fn run(configuration: &Configuration) -> Result<Exit> {
     let system = actix::System::new();
     let result = system.block_on(serve(configuration));
-    let exit = result.as_ref().map_or_else(Exit::of_error, |exit| *exit);
+    let (exit, within) = match &result {
+        Ok(Stopped::InOrder) => (Exit::Success, THREADS_WITHIN),
+        Ok(Stopped::TooSlowly) => (Exit::Success, WRITES_WITHIN),
+        Err(error) => (Exit::of_error(error), WRITES_WITHIN),
+    };
     let error = result.as_ref().err().map(|error| format!("{error:#}"));
     // The runtime waits for its threads, whatever they wait for.
-    let limit = TimeLimit::start(THREADS_WITHIN, move || {
+    let limit = TimeLimit::start(within, move || {
         info!("the process ends without a thread that still blocks: a name was being resolved, or a disk hangs");
         if let Some(error) = error {
             output::complain(&anyhow::Error::msg(error));
@@ -69,14 +75,23 @@ pub fn run(configuration: &Configuration) -> Result<Exit> {
     });
     drop(system);
     drop(limit);
-    result
+    result.map(|_| exit)
 }
 
-async fn serve(configuration: &Configuration) -> Result<Exit> {
+/// How an agent stopped after a signal.
+#[derive(Clone, Copy)]
+enum Stopped {
+    /// All events are stored.
+    InOrder,
+    /// A limit was over: events may still be being written.
+    TooSlowly,
+}
+
+async fn serve(configuration: &Configuration) -> Result<Stopped> {
     let mut signals = Signals::listen()?;
     #[cfg(debug_assertions)]
     planted_panic::plant();
-    let Some(mut work) = work::start(configuration, signals.next()).await? else { return Ok(Exit::Success) };
+    let Some(mut work) = work::start(configuration, signals.next()).await? else { return Ok(Stopped::InOrder) };
     let mut supervisor = Supervisor::of_process();
     supervisor.notify_ready();
     let why = wait_for_the_end(&mut work, &mut signals, &mut supervisor).await;
@@ -84,8 +99,7 @@ async fn serve(configuration: &Configuration) -> Result<Exit> {
     match why {
         End::Signal(name) => {
             info!(signal = name, "stopping: no more commands are taken; a pull in flight is given up, what it fetched is kept");
-            stop(work, &format!("the agent stops: {name}")).await;
-            Ok(Exit::Success)
+            Ok(stop(work, &format!("the agent stops: {name}")).await)
         }
         // After a panic the state may be inconsistent, so the agent does not wait for an orderly stop.
         End::Panic(panic) => {
@@ -111,12 +125,14 @@ async fn wait_for_the_end(work: &mut Work, signals: &mut Signals, supervisor: &m
     }
 }
 
-async fn stop(work: Work, why: &str) {
+async fn stop(work: Work, why: &str) -> Stopped {
     let alone = matches!(work.bus().health(), BusHealth::Disconnected { .. });
     let limit = if alone { STOP_ALONE_WITHIN } else { STOP_WITHIN };
-    if tokio::time::timeout(limit, work.stop(why)).await.is_err() {
-        warn!(?limit, "stopping took too long: what was under way is given up; events that were recorded are stored");
+    if tokio::time::timeout(limit, work.stop(why)).await.is_ok() {
+        return Stopped::InOrder;
     }
+    warn!(?limit, "stopping took too long: what was under way is given up; events that were recorded are stored");
+    Stopped::TooSlowly
 }
 
 /// The signals that stop an agent in an orderly way.
