@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 32;
 const MAX_REASON_BYTES: usize = 4 * 1024;
 /// The error code of a refusal, as in HTTP.
 const REFUSED_CODE: &str = "400";
-/// The first words of a [`CallError::Refused`].
+/// The text of each [`CallError::Refused`] begins with this.
 const REFUSED: &str = "refused: ";
 
 /// A command as a bus message for `subject`.
@@ -56,7 +56,7 @@ pub(crate) fn encode_reply<R: Serialize>(subject: String, meta: Option<&Meta>, r
 /// The reply in a bus message.
 pub(crate) fn decode_reply<R: DeserializeOwned>(message: &Message) -> Result<R, CallError> {
     if let Some(error) = message.headers.get(headers::SERVICE_ERROR) {
-        // The header has the error in words, which begin with the same word as those of this error.
+        // The header holds the text of the error. The text of a refusal gets its beginning again when this one is shown.
         return Err(CallError::Refused { reason: error.strip_prefix(REFUSED).unwrap_or(error).to_owned() });
     }
     check_version(&message.headers)?;

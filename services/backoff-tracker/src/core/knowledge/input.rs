@@ -42,8 +42,8 @@ pub enum Input {
     },
     /// The flight does not request clearance any more.
     Withdraw(RequestId),
-    /// The attempt of a request that has clearance. It begins with the clearance, unless [`Input::AttemptStarted`] says when. Only the
-    /// first attempt that is stated for a clearance counts.
+    /// The attempt of a request that has clearance. It begins with the clearance, unless [`Input::AttemptStarted`] says when. This changes
+    /// nothing if the attempt is known.
     AttemptPlanned {
         /// The request.
         request: RequestId,
