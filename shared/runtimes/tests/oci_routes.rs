@@ -294,6 +294,29 @@ async fn tls_and_plain_http_mismatch_is_reported() {
     assert!(failure.text.contains("does not speak plain HTTP"), "{failure}");
 }
 
+/// Resets all connections: their requests are not read.
+async fn reset_all(listener: &tokio::net::TcpListener) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.peek(&mut [0]).await.unwrap();
+    }
+}
+
+/// A server that speaks TLS may also end the connection without an answer.
+#[tokio::test]
+async fn connection_reset_over_plain_http_says_how_to_use_tls() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let image = format!("{}/demo/app:1", listener.local_addr().unwrap());
+    let node = Node::new();
+    let failure = tokio::select! {
+        failure = node.pull(&image) => failure.unwrap_err(),
+        () = reset_all(&listener) => panic!("the server never ends"),
+    };
+    assert_eq!(failure.class, FailureClass::RegistryUnavailable, "{failure}");
+    let expected = ["before an answer over plain HTTP", "check that the registry is up", "server = \"https://...\" in a hosts.toml"];
+    assert!(expected.iter().all(|part| failure.text.contains(part)), "{failure}");
+}
+
 /// Go's and nginx's servers answer plain HTTP requests on their TLS port, in plain HTTP.
 #[tokio::test]
 async fn server_that_demands_tls_is_recognised() {

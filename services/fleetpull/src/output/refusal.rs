@@ -208,6 +208,7 @@ mod tests {
             (embedded, "no connection within 5s; check that the registry is up", "no answer"),
             (embedded, "connection refused; check (tried before: m.example: no answer within 15s)", "connection refused"),
             (embedded, "connection reset before an answer; check", "connection closed"),
+            (embedded, "connection reset before an answer over plain HTTP; check", "connection closed"),
             (embedded, "cannot connect: failed to lookup address information: Name or service not known; check", "name not resolved"),
             (embedded, "this proxy for r.example cannot be reached: connection refused; check the proxy", "proxy: connection refused"),
             (embedded, "503 Slow Down; check that the registry is up", "503 Slow Down"),

@@ -17,6 +17,11 @@ const TEXT_MAX_BYTES: usize = 200;
 const HEADERS_TOO_LARGE: &str = "its answer has more headers than are read: 100, or 400 KiB of them";
 /// The advice if the server speaks TLS and the request was plain HTTP.
 pub(super) const SPEAK_TLS: &str = "if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
+/// The advice if a server ends the connection without an answer to plain HTTP. Some servers that speak TLS do so.
+const MAY_SPEAK_TLS: &str =
+    "check that the registry is up; if it speaks TLS, give it server = \"https://...\" in a hosts.toml, or leave out --plain-http";
+/// As `MAY_SPEAK_TLS`, for a host without a `hosts.toml`: one that a registry names or redirects to.
+const MAY_SPEAK_TLS_ELSEWHERE: &str = "check that the server is up, and that it speaks plain HTTP";
 /// The advice about an untrusted authority.
 const TRUST_CA: &str = "add its CA to the system's or to ca in a hosts.toml, or use --tls-verify=false if you pull with --store";
 /// As `TRUST_CA`, for a host without a `hosts.toml`: one that a registry names or redirects to.
@@ -60,22 +65,31 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
         return not_http(host, scheme);
     }
     let root = root_cause(error);
+    let is_plain = scheme == "http" && !error.is_connect();
+    let answer = if is_plain { "an answer over plain HTTP" } else { "an answer" };
     let what = match cause::<io::Error>(error).map(io::Error::kind) {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
-        Some(io::ErrorKind::ConnectionReset) => "connection reset before an answer".to_owned(),
+        Some(io::ErrorKind::ConnectionReset) => format!("connection reset before {answer}"),
         _ if error.is_connect() => format!("cannot connect: {root}"),
-        _ => format!("connection broke before an answer: {root}"),
+        _ => format!("connection broke before {answer}: {root}"),
     };
     let failure = StepFailure::connection(host, what);
-    if root.starts_with(NO_ADDRESS) { failure.advising(CHECK_NAME) } else { failure }
+    if is_plain {
+        failure.advising(MAY_SPEAK_TLS)
+    } else if root.starts_with(NO_ADDRESS) {
+        failure.advising(CHECK_NAME)
+    } else {
+        failure
+    }
 }
 
-/// The failure with the advice for a host that is neither the registry nor a mirror: `ca` and `skip_verify` of a `hosts.toml` do not apply
-/// to it.
+/// The failure with the advice for a host that is neither the registry nor a mirror: `ca`, `skip_verify` and `server` of a `hosts.toml` do
+/// not apply to it.
 pub(super) fn without_hosts_file(failure: StepFailure) -> StepFailure {
     match failure.advice {
         TRUST_CA => failure.advising(TRUST_CA_ELSEWHERE),
         SIGN_BY_CA => failure.advising(SIGN_BY_CA_ELSEWHERE),
+        MAY_SPEAK_TLS => failure.advising(MAY_SPEAK_TLS_ELSEWHERE),
         _ => failure,
     }
 }
