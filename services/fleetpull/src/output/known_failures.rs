@@ -3,6 +3,7 @@
 mod details;
 mod json_key_parts;
 mod merger;
+mod pauses;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use serde::Serialize;
 use super::{given, units};
 pub use json_key_parts::JsonKeyParts;
 pub use merger::Merger;
+pub use pauses::note_pauses;
 pub use rows::{COLUMNS, table};
 
 /// Times that are closer than this are shown as one.
@@ -40,6 +42,8 @@ pub struct Known {
     quota_wait_ms: u64,
     /// True if no node with the entry reaches the bus. Each then makes an attempt of its own.
     is_without_bus: bool,
+    /// True if an operator has paused sharing of the entry's registry. Then, too, each node makes an attempt of its own.
+    is_paused: bool,
 }
 
 /// The entry in JSON. The names and their meaning are an interface.

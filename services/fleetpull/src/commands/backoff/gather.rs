@@ -8,7 +8,7 @@ use contract::messages::backoff_tracker::{BackoffList, EntryQuery, ListBackoffs,
 use crate::exit::Exit;
 use crate::fleet::FleetClient;
 use crate::output;
-use crate::output::known_failures::{Known, Merger};
+use crate::output::known_failures::{Known, Merger, note_pauses};
 
 /// Nodes that send all their entries: shared entries are the same on all nodes with one view, and a fleet has few views.
 pub(in crate::commands) const IN_FULL: usize = 20;
@@ -112,6 +112,7 @@ impl Gathering {
         let mut known = merger.into_known();
         let without_bus: BTreeSet<NodeName> = members.iter().filter(|member| member.alone).map(|member| member.node.clone()).collect();
         known.iter_mut().for_each(|known| known.note_nodes_without_bus(&without_bus));
+        note_pauses(&mut known, &pauses);
         GatheredEntries { known, members, pauses, unanswered, left_out }
     }
 }
@@ -207,6 +208,10 @@ mod tests {
         let mut gathering = Gathering::new(&ListBackoffs::default());
         gathering.add(node("n1"), list(vec![pause(Some("r.example"), 5_000), pause(None, 60_000)]));
         gathering.add(node("n2"), list(vec![pause(Some("r.example"), 5_100)]));
-        assert_eq!(gathering.end().pauses, [pause(None, 60_000), pause(Some("r.example"), 5_100)]);
+        let shared = BackoffEntry { key: "5".repeat(32), view: Some(View::default()), next_attempt_ms: 9_000, ..BackoffEntry::default() };
+        gathering.add(node("n3"), Ok(BackoffList { entries: vec![shared], ..BackoffList::default() }));
+        let gathered = gathering.end();
+        assert_eq!(gathered.pauses, [pause(None, 60_000), pause(Some("r.example"), 5_100)]);
+        assert_eq!(gathered.known[0].due_ms(), 0, "the entry refuses nothing");
     }
 }

@@ -41,7 +41,7 @@ impl Known {
         let binds = || format!("{}; {} it", binds_in_words(&entry.binds), nodes_know(&self.nodes));
         line("binds:", self.own_node().map_or_else(binds, ToString::to_string));
         let ((soonest, _), (latest, latest_node)) = self.span();
-        let is_for_all = self.holds_all() && !self.is_without_bus;
+        let is_for_all = self.holds_all() && !self.is_without_bus && !self.is_paused;
         let due = match soonest {
             ..SOON_MS => units::due(Some(soonest)),
             left => format!("{}, at {}", units::due(Some(left)), units::time_of_day(now_ms.saturating_add(left))),
@@ -52,6 +52,7 @@ impl Known {
             (None, ..SOON_MS) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, _) if is_for_all => format!("{due}, by {NEXT_PROBER}"),
             (None, _) if self.is_shared() && self.is_without_bus => format!("{due}, by each node for itself, because no bus is reached"),
+            (None, _) if self.is_shared() && self.is_paused => format!("{due}, by each node for itself, because sharing is paused"),
             (None, _) if self.is_shared() => format!("{due}, by its reporters; other nodes need not wait for it"),
             (None, _) => due,
         };
@@ -169,6 +170,7 @@ mod tests {
             next: BTreeMap::new(),
             quota_wait_ms: 0,
             is_without_bus: false,
+            is_paused: false,
         }
         .details(1_769_860_803_000);
         assert_eq!(
