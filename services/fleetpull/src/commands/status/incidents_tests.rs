@@ -328,6 +328,15 @@ fn ten_thousand_nodes_with_hundreds_of_entries_fit_a_screen() {
 }
 
 #[test]
+fn without_a_terminal_no_line_is_wrapped_or_shortened() {
+    let image = format!("registry.example/{}:v1", "a".repeat(200));
+    let sample = Sample::of(1).knowing(&missing("0be1", &image)).with(|answers| answers.fleet = "f".repeat(200));
+    let text = shown(sample, super::super::WIDTH_OF_FILES);
+    assert!(text.contains(&format!("\n0be1  {image}  image  not found  404 (n1) ")), "{text}");
+    assert_eq!(text.lines().count(), 7, "{text}");
+}
+
+#[test]
 fn states_are_coloured_by_whether_they_stop_or_slow_pulls() {
     let slowed = BudgetState { rate_cause: "overload".to_owned(), per_second_in_force: 37.0, ..budget(OWNER, 31) };
     let status = Status::of(Sample::of(1).knowing(&missing("0be1", APP)).led(slowed).answers());

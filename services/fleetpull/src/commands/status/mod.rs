@@ -29,8 +29,8 @@ pub(super) use ids::is_id;
 pub(super) use show::{next_attempt, silent, without_a_bus};
 pub(super) use what_and_scope::{name, state_in_words};
 
-/// The width of lines without a terminal, in columns.
-pub(super) const WIDTH_OF_FILES: usize = 160;
+/// The width of lines without a terminal, in columns: nothing is wrapped or shortened.
+pub(super) const WIDTH_OF_FILES: usize = usize::MAX;
 
 /// The status, and its format.
 struct Shown {
