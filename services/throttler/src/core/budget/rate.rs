@@ -31,7 +31,7 @@ pub enum RateCause {
     SilentNodes,
     /// Several nodes failed, because the registry could not do more.
     Overload,
-    /// A budget begins at a low rate, which doubles within seconds.
+    /// A budget begins at a low rate, which doubles within seconds while pulls are served.
     Starting,
 }
 
