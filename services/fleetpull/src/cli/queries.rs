@@ -22,7 +22,7 @@ use crate::exit::UsageError;
 #[command(after_help = "\
 Examples:
   fleetpull events --nats nats://nats:4222            what agents still keep
-  fleetpull events --since 2h --reason Failed         of gone nodes as well
+  fleetpull events --since 2h --reason Failed,BackOff of gone nodes as well
   fleetpull events --tail 20                          the newest 20
   fleetpull events --since 7d --until 6d --tail 100   the newest 100 of that day
   fleetpull events --follow --reason Failed -o json   new failures as they come
@@ -38,11 +38,18 @@ pub struct EventsArgs {
     /// New ones as they come, until Ctrl-C; with --since or --tail, older ones first.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only with this reason: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull, SharingPaused, SharingResumed,
-    /// BackoffCleared, EventsDropped, BackoffOpened, BackoffProbed, BackoffReleased, Throttled, RateLowered, RateRaised,
-    /// RegistryUnavailable, RegistryRecovered, AgentStarted, AgentStopped, AgentDegraded or AgentRecovered.
-    #[arg(long, value_name = "REASON", value_parser = reason(), hide_possible_values = true, ignore_case = true)]
-    pub reason: Option<EventReason>,
+    /// Only with these reasons, with commas between them: Pulling, Pulled, BackOff, Failed, InspectFailed, ErrImageNeverPull,
+    /// SharingPaused, SharingResumed, BackoffCleared, EventsDropped, BackoffOpened, BackoffProbed, BackoffReleased, Throttled,
+    /// RateLowered, RateRaised, RegistryUnavailable, RegistryRecovered, AgentStarted, AgentStopped, AgentDegraded or AgentRecovered.
+    #[arg(
+        long = "reason",
+        value_name = "REASON[,REASON...]",
+        value_parser = reason(),
+        value_delimiter = ',',
+        hide_possible_values = true,
+        ignore_case = true
+    )]
+    pub reasons: Vec<EventReason>,
     /// Only of this type: Normal or Warning.
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type(), hide_possible_values = true, ignore_case = true)]
     pub event_type: Option<EventType>,

@@ -26,7 +26,8 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 struct Wanted {
     /// None selects all nodes.
     nodes: Option<Vec<NodeName>>,
-    reason: Option<EventReason>,
+    /// Empty selects all reasons.
+    reasons: Vec<EventReason>,
     event_type: Option<EventType>,
     pod: Option<String>,
     image: Option<String>,
@@ -37,14 +38,14 @@ impl Wanted {
     fn of(args: &EventsArgs, nodes: Option<Vec<NodeName>>) -> Result<Self, UsageError> {
         let pod = args.selected_pod()?.map(|pod| pod.to_string());
         let (image, registry) = (args.image.clone(), args.registry.clone());
-        Ok(Self { nodes, reason: args.reason, event_type: args.event_type, pod, image, registry })
+        Ok(Self { nodes, reasons: args.reasons.clone(), event_type: args.event_type, pod, image, registry })
     }
 
     fn takes(&self, event: &Value) -> bool {
         let data = &event["data"];
         let is = |name: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| data[name] == wanted.as_str());
         self.nodes.as_ref().is_none_or(|nodes| nodes.iter().any(|node| data["node"] == node.as_str()))
-            && self.reason.is_none_or(|reason| data["reason"] == reason.as_str())
+            && (self.reasons.is_empty() || self.reasons.iter().any(|reason| data["reason"] == reason.as_str()))
             && self.event_type.is_none_or(|event_type| data["type"] == event_type.as_str())
             && is("pod", &self.pod)
             && is("image", &self.image)
@@ -58,6 +59,11 @@ impl Wanted {
             _ => None,
         }
     }
+}
+
+/// The reason, if exactly one is given: agents and the stream select by one.
+fn one_reason(args: &EventsArgs) -> Option<EventReason> {
+    if let [one] = args.reasons.as_slice() { Some(*one) } else { None }
 }
 
 /// Lists the events in the agents' outboxes, lists those in the fleet's stream, or follows new ones.
@@ -111,7 +117,7 @@ async fn show_history(args: &EventsArgs, client: &FleetClient, printer: &mut Pri
         since: args.since.map(|since| since.at(now.wall)).unwrap_or_default(),
         until: args.until.map(|until| until.at(now.wall)),
         limit: args.tail.and_then(|tail| usize::try_from(tail).ok()),
-        reason: args.reason,
+        reason: one_reason(args),
         node: wanted.one_node(),
     };
     match history.show(client, |event| wanted.takes(event), |event| printer.print(event), |_| ()).await? {
@@ -151,7 +157,7 @@ fn print_that_none_came(args: &EventsArgs) {
 async fn kept(args: &EventsArgs, client: &FleetClient, node: &NodeName, mut after: u64) -> Result<(Vec<PullEvent>, u64), String> {
     let mut events = Vec::new();
     loop {
-        let question = ListEvents { reason: args.reason, image: args.image.clone(), after, ..ListEvents::default() };
+        let question = ListEvents { reason: one_reason(args), image: args.image.clone(), after, ..ListEvents::default() };
         let page = match client.ask(node, question, ANSWER_WITHIN).await {
             Ok(page) => page,
             Err(error) => return Err(client.explain_silence(node, &error).await),
@@ -175,7 +181,7 @@ async fn follow(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     };
     let wanted = Wanted::of(args, selected_nodes)?;
     // Pulled events of images that were already present have their own subject.
-    let subject = client.fleet().events(args.reason.filter(|reason| *reason != EventReason::Pulled), one);
+    let subject = client.fleet().events(one_reason(args).filter(|reason| *reason != EventReason::Pulled), one);
     let mut events = client.messaging().subscribe(&subject, None).await.context("the events cannot be subscribed to")?;
     let mut printer = Printer::of(args);
     if args.is_history() {
@@ -271,6 +277,28 @@ mod tests {
         }
     }
 
+    fn args(given: &[&str]) -> EventsArgs {
+        let command = Cli::try_parse_from([&["fleetpull", "events"][..], given].concat()).expect("a command line").command;
+        let Command::Events(args) = command else { panic!("another command") };
+        args
+    }
+
+    #[test]
+    fn several_reasons_select_the_events_with_any_of_them() {
+        for (given, one, taken) in [
+            (&[] as &[&str], None, [true, true, true]),
+            (&["--reason", "failed"][..], Some(EventReason::Failed), [true, false, false]),
+            (&["--reason", "Failed,BackOff"][..], None, [true, true, false]),
+            (&["--reason", "Failed", "--reason", "BackOff"][..], None, [true, true, false]),
+        ] {
+            let args = args(given);
+            let wanted = Wanted::of(&args, None).expect("no pod");
+            let takes = ["Failed", "BackOff", "Pulled"].map(|reason| wanted.takes(&serde_json::json!({ "data": { "reason": reason } })));
+            assert_eq!((one_reason(&args), takes), (one, taken), "{given:?}");
+        }
+        assert!(Cli::try_parse_from(["fleetpull", "events", "--reason", "Failed,Nonsense"]).is_err());
+    }
+
     #[test]
     fn agent_that_repeats_its_last_page_is_not_asked_for_ever() {
         actix::System::new().block_on(async {
@@ -279,8 +307,7 @@ mod tests {
             let (node, asked): (NodeName, _) = ("n1".parse().expect("a name"), Rc::new(Cell::new(0)));
             let recorder = Recorder { last: 3, asked: asked.clone() }.start();
             let _serving = actors::serve::<ListEvents>(&client.wiring(&node), recorder.recipient()).await.expect("open");
-            let command = Cli::try_parse_from(["fleetpull", "events"]).expect("a command line").command;
-            let Command::Events(args) = command else { panic!("another command") };
+            let args = args(&[]);
             let kept = timeout(Duration::from_secs(10), kept(&args, &client, &node, 0)).await.expect("it ends");
             assert_eq!(kept.map(|(events, after)| (events.len(), after)), Ok((0, 3)));
             assert_eq!(asked.get(), 4, "the last page is asked for twice");
