@@ -90,13 +90,13 @@ impl NatsBus {
     /// # Errors
     /// [`NatsOptionsError`] if the options cannot be used: no server is named, a file is missing or has the wrong contents.
     pub async fn connect(options: NatsOptions) -> Result<Self, NatsOptionsError> {
-        let fleet_size = options.fleet_size;
+        let (fleet_size, quiet_until_connected) = (options.fleet_size, options.quiet_until_connected);
         let target = Target::resolve(options)?;
         // The only provider of cryptography here. An error means that it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = target.shown();
         let refused = |why: String| NatsOptionsError::BadUrl { url: shown.clone(), why };
-        let link = Arc::new(Link::new(&shown, fleet_size));
+        let link = Arc::new(Link::new(&shown, fleet_size, quiet_until_connected));
         let (api_prefix, foreign_domain) = (target.api_prefix.clone(), target.foreign_domain);
         let servers = target.servers.clone();
         let options = connect_options(target, Arc::clone(&link));

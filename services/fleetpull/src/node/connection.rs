@@ -79,7 +79,8 @@ pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
         let advice = "no NATS server is named: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL) or --nats-context NAME";
         return Err(UsageError(advice.to_owned()).into());
     }
-    let bus = NatsBus::connect(nats_options(&settings.nats, CLIENT_NAME)).await.context(UNUSABLE)?;
+    let options = NatsOptions { quiet_until_connected: true, ..nats_options(&settings.nats, CLIENT_NAME) };
+    let bus = NatsBus::connect(options).await.context(UNUSABLE)?;
     reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
     Ok(bus)
 }

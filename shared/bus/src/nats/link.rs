@@ -44,6 +44,7 @@ pub(super) struct Link {
     attempts: Mutex<BTreeMap<String, u64>>,
     /// How many clients may connect at the same time as this one.
     fleet_size: AtomicU64,
+    quiet_until_connected: bool,
 }
 
 /// How far the connection has ended.
@@ -59,8 +60,8 @@ pub(super) enum Phase {
 }
 
 impl Link {
-    /// `fleet_size`: see [`super::NatsOptions::fleet_size`].
-    pub(super) fn new(servers: &str, fleet_size: u64) -> Self {
+    /// `fleet_size` and `quiet_until_connected`: see [`super::NatsOptions`].
+    pub(super) fn new(servers: &str, fleet_size: u64, quiet_until_connected: bool) -> Self {
         let reason = format!("not connected yet to {servers}; trying");
         let health = BusHealth::Disconnected { reason };
         Self {
@@ -78,6 +79,7 @@ impl Link {
             server_errors: AtomicU64::new(0),
             attempts: Mutex::default(),
             fleet_size: AtomicU64::new(fleet_size),
+            quiet_until_connected,
         }
     }
 
@@ -227,18 +229,19 @@ impl Link {
             (None, BusHealth::Connected, Some(reason)) => BusHealth::Degraded { reason, transient: false },
             (None, server, _) => server.clone(),
         };
-        let reconnected = self.epoch.load(Ordering::Relaxed) > 1;
+        let connects = self.epoch.load(Ordering::Relaxed);
+        let is_quiet = self.is_closed() || (self.quiet_until_connected && connects == 0);
         self.health.send_if_modified(|now| {
             if *now == health && !renewed {
                 return false;
             }
-            let again = reconnected && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
+            let again = connects > 1 && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
             match &health {
                 // Logged as a warning if the loss was logged.
                 BusHealth::Connected if again => warn!("the bus is connected again"),
                 BusHealth::Connected => info!("the bus is connected"),
                 BusHealth::Degraded { reason, .. } => warn!(reason, "the bus is degraded"),
-                BusHealth::Disconnected { reason } if self.is_closed() => debug!(reason, "the bus is not connected"),
+                BusHealth::Disconnected { reason } if is_quiet => debug!(reason, "the bus is not connected"),
                 BusHealth::Disconnected { reason } => warn!(reason, "the bus is not connected"),
             }
             *now = health;

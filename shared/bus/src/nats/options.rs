@@ -38,6 +38,8 @@ pub struct NatsOptions {
     /// How many clients may connect at the same time as this one: they spread their connects over 1 s for each 120, at most 50 s. 0: at
     /// once.
     pub fleet_size: u64,
+    /// True if the caller reports that no server is reached at first. It is then no warning in the log.
+    pub quiet_until_connected: bool,
 }
 
 impl NatsOptions {
@@ -62,6 +64,7 @@ impl NatsOptions {
             home,
             name: None,
             fleet_size: 0,
+            quiet_until_connected: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl NatsOptions {
             home: self.home.or(fallback.home),
             name: self.name.or(fallback.name),
             fleet_size: self.fleet_size.max(fallback.fleet_size),
+            quiet_until_connected: self.quiet_until_connected || fallback.quiet_until_connected,
         }
     }
 
@@ -106,7 +110,8 @@ impl NatsOptions {
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { urls: _, creds, nkey, token_file, inbox_prefix, ca, cert, key, context, config_home, home, name, fleet_size } = self;
+        let Self { urls: _, creds, nkey, token_file, inbox_prefix, ca, cert, key, context, config_home, home, .. } = self;
+        let Self { name, fleet_size, quiet_until_connected, .. } = self;
         formatter
             .debug_struct("NatsOptions")
             .field("servers", &self.redacted())
@@ -122,6 +127,7 @@ impl fmt::Debug for NatsOptions {
             .field("home", home)
             .field("name", name)
             .field("fleet_size", fleet_size)
+            .field("quiet_until_connected", quiet_until_connected)
             .finish()
     }
 }
@@ -241,6 +247,7 @@ mod tests {
             home: path("/home/ann"),
             name: None,
             fleet_size: 0,
+            quiet_until_connected: false,
         };
         assert_eq!(NatsOptions::from_env_of_nats_cli(get), expected);
     }

@@ -81,3 +81,9 @@ fn an_agent_needs_a_socket() {
     let missing = place.run(&["nodes", "--agent", "unix:///nonexistent/agent.sock"]).expect(1);
     assert!(missing.stderr.contains("/nonexistent/agent.sock"), "{missing}");
 }
+
+#[test]
+fn fleet_that_is_not_reached_is_reported_once() {
+    let done = Workplace::new().run(&["pull", "a", "--all-nodes", "--nats", "nats://127.0.0.1:1"]).expect(1);
+    assert_eq!((done.stderr.matches("onnection refused").count(), done.stderr.contains("WARN")), (1, false), "{done}");
+}

@@ -124,7 +124,7 @@ fn colour_is_for_terminals_that_want_it() {
         code.strip_prefix('[')
             .is_some_and(|code| !code.is_empty() && code != "0" && code.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
     }
-    for line in ["--help", "pull --help", "pull a:1 --node n1 --nats nats://127.0.0.1:1"] {
+    for line in ["--help", "pull --help", "pull a:1 --node n1 --nats nats://127.0.0.1:1 --log-level debug"] {
         let wanted = on_a_terminal(&Workplace::new(), line);
         assert!(colours(&wanted) > 0, "{wanted}");
         let plain = on_a_terminal(&Workplace::new().with("NO_COLOR", "1"), line);
