@@ -79,6 +79,18 @@ fn reporter_and_others_list_an_unconfirmed_entry_alike_although_it_refuses_only_
 }
 
 #[test]
+fn entry_that_expired_and_opened_again_counts_all_failures_since_the_oldest() {
+    let mut node = Node::of(1_000);
+    node.receive("n1", image(), failed(1));
+    node.until(148.0);
+    assert!(node.core.list(node.now).is_empty(), "it expired");
+    node.receive("n2", image(), failed(1));
+    let listed = node.core.list(node.now).remove(0);
+    assert_eq!((listed.since_ms, listed.step, listed.reporter_count), (148_000, 2, 2));
+    assert_eq!(node.core.entries(node.now)[0].step, 1, "the delay begins anew");
+}
+
+#[test]
 fn when_an_entry_is_due_its_lease_decides_who_probes() {
     let mut node = Node::of(1_000);
     node.receive("n1", image(), failed(1));

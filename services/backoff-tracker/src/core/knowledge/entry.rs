@@ -118,6 +118,8 @@ pub struct Entry {
     pub reporters: usize,
     /// How often in a row it failed. A single node moves it by one at most.
     pub step: u32,
+    /// How many attempts of its reporters have failed in a row. The step begins anew if the entry expired in between; this does not.
+    pub failures: u64,
     /// When the next attempt is due for this node.
     pub next_attempt: Duration,
     /// When it expires.
@@ -160,6 +162,7 @@ impl Entry {
         let others = standing.iter().filter(|received| received.report.reporter != newest.report.reporter);
         let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
+        let failures: u64 = standing.iter().filter_map(|received| received.claim).map(|claim| u64::from(claim.in_a_row.max(1))).sum();
         let due = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
             // The first step of the reporter, counted from when it began to fail.
             newest.failing_since + cadence::delay(&backoff_key, 1, None).min(DEADLINES.unconfirmed_for)
@@ -184,6 +187,7 @@ impl Entry {
             backoff_key,
             reporters,
             step,
+            failures,
             next_attempt,
             matters_until: due + OUTLIVES,
             mine,

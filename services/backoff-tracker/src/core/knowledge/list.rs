@@ -64,7 +64,7 @@ impl Knowledge {
             binds: binds(entry).to_owned(),
             reporters: newest.chain(others).take(REPORTERS_NAMED).collect(),
             reporter_count: entry.reporters as u64,
-            step: entry.step,
+            step: entry.step.max(u32::try_from(entry.failures).unwrap_or(u32::MAX)),
             since_ms: ago(now, entry.failing_since),
             last_ms_ago: ago(now, entry.failed_at),
             next_attempt_ms: milliseconds_left(self.next_attempt_here(now, entry).saturating_sub(now)),

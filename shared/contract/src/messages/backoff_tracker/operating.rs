@@ -78,7 +78,7 @@ pub struct BackoffEntry {
     pub reporters: Vec<String>,
     /// How many nodes report it.
     pub reporter_count: u64,
-    /// The number of failures in a row.
+    /// The number of failures in a row, of all nodes that report it.
     pub step: u32,
     /// How long ago the first of them was, in milliseconds.
     pub since_ms: u64,
