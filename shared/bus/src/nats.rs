@@ -38,7 +38,7 @@ use self::jetstream::JetStream;
 use self::key_value::NatsKeyValue;
 use self::link::{Link, Phase};
 use self::login::Login;
-pub use self::options::{NatsOptions, NatsOptionsError};
+pub use self::options::{LoggedHealth, NatsOptions, NatsOptionsError};
 pub use self::setup::{BucketSetup, Change, Difference, SetupOptions, SetupState};
 use self::target::Target;
 use crate::caller_state::{ANSWERS_PROBES_HEADER, CallerState};
@@ -90,13 +90,13 @@ impl NatsBus {
     /// # Errors
     /// [`NatsOptionsError`] if the options cannot be used: no server is named, a file is missing or has the wrong contents.
     pub async fn connect(options: NatsOptions) -> Result<Self, NatsOptionsError> {
-        let (fleet_size, quiet_until_connected) = (options.fleet_size, options.quiet_until_connected);
+        let (fleet_size, logged) = (options.fleet_size, options.logged);
         let target = Target::resolve(options)?;
         // The only provider of cryptography here. An error means that it is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = target.shown();
         let refused = |why: String| NatsOptionsError::BadUrl { url: shown.clone(), why };
-        let link = Arc::new(Link::new(&shown, fleet_size, quiet_until_connected));
+        let link = Arc::new(Link::new(&shown, fleet_size, logged));
         let (api_prefix, foreign_domain) = (target.api_prefix.clone(), target.foreign_domain);
         let servers = target.servers.clone();
         let options = connect_options(target, Arc::clone(&link));

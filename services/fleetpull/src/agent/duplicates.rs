@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{Sender, Wiring};
-use anyhow::Result;
 use bus::{BusHealth, BusRef};
-use clock::{Clock, Now, Random};
+use clock::{Now, Random};
 use contract::messages::agent::{DescribeNode, NodeDescription};
 use contract::{CallError, Envelope, Meta};
 use futures::StreamExt as _;
@@ -17,7 +16,7 @@ use tracing::{info, warn};
 use super::condition::rfc_3339;
 use super::identity::Identity;
 use super::name_watch::{ANSWER_WITHIN, NameRequests};
-use crate::node::open_bus;
+use crate::node::open_second_connection;
 
 /// How often an agent without the bus checks whether the name is free.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -34,7 +33,6 @@ pub(super) struct Duplicates {
     wiring: Wiring,
     name_requests: Arc<NameRequests>,
     settings: Settings,
-    clock: Clock,
     random: Random,
     /// The agent that holds the name. None if this agent does.
     holder: Option<NodeDescription>,
@@ -51,15 +49,8 @@ enum Answer {
 }
 
 impl Duplicates {
-    pub(super) fn new(
-        identity: Identity,
-        bus: BusRef,
-        wiring: Wiring,
-        name_requests: Arc<NameRequests>,
-        settings: Settings,
-        clock: Clock,
-    ) -> Self {
-        Self { identity, bus, wiring, name_requests, settings, clock, random: Random::from_system(), holder: None }
+    pub(super) fn new(identity: Identity, bus: BusRef, wiring: Wiring, name_requests: Arc<NameRequests>, settings: Settings) -> Self {
+        Self { identity, bus, wiring, name_requests, settings, random: Random::from_system(), holder: None }
     }
 
     /// Gives the bus to an agent that already answers to this name, whichever of the two is older. Must run before this agent answers to
@@ -130,8 +121,7 @@ impl Duplicates {
         for look in 1_u32.. {
             tokio::time::sleep(LOOK_EVERY).await;
             if second_connection.is_none() {
-                second_connection = self
-                    .open_second_connection()
+                second_connection = open_second_connection(&self.settings, &self.identity.node)
                     .await
                     .inspect_err(|error| warn!(error = format!("{error:#}"), "it is not known whether the duplicate agent still runs"))
                     .ok();
@@ -152,10 +142,6 @@ impl Duplicates {
                 return;
             }
         }
-    }
-
-    async fn open_second_connection(&self) -> Result<BusRef> {
-        open_bus(&self.settings, &self.identity.node, 0, &self.clock).await
     }
 
     /// Records the name's current holder, which may differ from the previous one.

@@ -214,8 +214,7 @@ async fn prepare(configuration: &Configuration) -> Result<Prepared> {
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node, delivery: Policies::of(settings).delivery };
     let name_requests = Arc::new(NameRequests::default());
-    let mut duplicates =
-        Duplicates::new(identity.clone(), bus.clone(), wiring, Arc::clone(&name_requests), settings.clone(), clock.clone());
+    let mut duplicates = Duplicates::new(identity.clone(), bus.clone(), wiring, Arc::clone(&name_requests), settings.clone());
     if is_connected {
         duplicates.look_first().await;
     }

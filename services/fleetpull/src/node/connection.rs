@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bus::memory::MemoryBus;
-use bus::nats::{NatsBus, NatsOptions};
+use bus::nats::{LoggedHealth, NatsBus, NatsOptions};
 use bus::socket::SocketBus;
 use bus::{BusError, BusHealth, BusRef, Messaging as _, MessagingRef};
 use clock::Clock;
@@ -39,12 +39,27 @@ pub async fn open_bus(settings: &Settings, node: &NodeName, fleet_size: u64, clo
     if !settings.nats.is_wanted() {
         return Ok(Arc::new(MemoryBus::new(clock.clone())));
     }
-    let mut options = NatsOptions { fleet_size, ..nats_options(&settings.nats, &format!("{CLIENT_NAME} {node}")) };
+    let options = NatsOptions { fleet_size, ..options_of_agent(settings, node) };
+    Ok(Arc::new(NatsBus::connect(options).await.context(UNUSABLE)?))
+}
+
+/// A second connection of an agent whose bus is suspended. Its health is not logged, because it would read as that of the bus. Must be
+/// called within a tokio runtime.
+///
+/// # Errors
+/// No server is configured, or the settings cannot be used.
+pub async fn open_second_connection(settings: &Settings, node: &NodeName) -> Result<BusRef> {
+    let options = NatsOptions { logged: LoggedHealth::Nothing, ..options_of_agent(settings, node) };
+    Ok(Arc::new(NatsBus::connect(options).await.context(UNUSABLE)?))
+}
+
+fn options_of_agent(settings: &Settings, node: &NodeName) -> NatsOptions {
+    let mut options = nats_options(&settings.nats, &format!("{CLIENT_NAME} {node}"));
     // An identity of `fleetpull nats-auth` may subscribe only to its own inboxes. A context has its own prefix.
     if options.inbox_prefix.is_none() && options.context.is_none() && options.token_file.is_some() {
         options.inbox_prefix = Some(inbox_prefix(node));
     }
-    Ok(Arc::new(NatsBus::connect(options).await.context(UNUSABLE)?))
+    options
 }
 
 /// Checks the settings and files of the bus as [`open_bus`] does.
@@ -79,7 +94,7 @@ pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
         let advice = "no NATS server is named: give --nats URL (or nats.url, FLEETPULL_NATS_URL, NATS_URL) or --nats-context NAME";
         return Err(UsageError(advice.to_owned()).into());
     }
-    let options = NatsOptions { quiet_until_connected: true, ..nats_options(&settings.nats, CLIENT_NAME) };
+    let options = NatsOptions { logged: LoggedHealth::ChangesOnceConnected, ..nats_options(&settings.nats, CLIENT_NAME) };
     let bus = NatsBus::connect(options).await.context(UNUSABLE)?;
     reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
     Ok(bus)

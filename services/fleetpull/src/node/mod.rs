@@ -11,7 +11,7 @@ mod sharing;
 mod spread;
 
 pub use boot::boot_id;
-pub use connection::{check_bus, connect_agent, connect_client, connect_nats, open_bus, shown_bus};
+pub use connection::{check_bus, connect_agent, connect_client, connect_nats, open_bus, open_second_connection, shown_bus};
 pub use local_agent::{LocalAgent, SOCKET_FILE, local_agent};
 pub use membership::Membership;
 pub use name::{node_name, own_name};

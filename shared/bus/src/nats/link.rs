@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use super::no_connection;
+use super::options::LoggedHealth;
 use super::reconnect_delay::{FailedAttempts, spread};
 use super::refusals::{Act, Refusals};
 use super::replies::Waiting;
@@ -44,7 +45,7 @@ pub(super) struct Link {
     attempts: Mutex<BTreeMap<String, u64>>,
     /// How many clients may connect at the same time as this one.
     fleet_size: AtomicU64,
-    quiet_until_connected: bool,
+    logged: LoggedHealth,
 }
 
 /// How far the connection has ended.
@@ -60,8 +61,8 @@ pub(super) enum Phase {
 }
 
 impl Link {
-    /// `fleet_size` and `quiet_until_connected`: see [`super::NatsOptions`].
-    pub(super) fn new(servers: &str, fleet_size: u64, quiet_until_connected: bool) -> Self {
+    /// `fleet_size` and `logged`: see [`super::NatsOptions`].
+    pub(super) fn new(servers: &str, fleet_size: u64, logged: LoggedHealth) -> Self {
         let reason = format!("not connected yet to {servers}; trying");
         let health = BusHealth::Disconnected { reason };
         Self {
@@ -79,7 +80,7 @@ impl Link {
             server_errors: AtomicU64::new(0),
             attempts: Mutex::default(),
             fleet_size: AtomicU64::new(fleet_size),
-            quiet_until_connected,
+            logged,
         }
     }
 
@@ -230,13 +231,14 @@ impl Link {
             (None, server, _) => server.clone(),
         };
         let connects = self.epoch.load(Ordering::Relaxed);
-        let is_quiet = self.is_closed() || (self.quiet_until_connected && connects == 0);
+        let is_quiet = self.is_closed() || (self.logged == LoggedHealth::ChangesOnceConnected && connects == 0);
         self.health.send_if_modified(|now| {
             if *now == health && !renewed {
                 return false;
             }
             let again = connects > 1 && matches!(&*now, BusHealth::Disconnected { reason } if !reason.is_empty());
             match &health {
+                health if self.logged == LoggedHealth::Nothing => debug!(?health, "the health of another connection to the bus"),
                 // Logged as a warning if the loss was logged.
                 BusHealth::Connected if again => warn!("the bus is connected again"),
                 BusHealth::Connected => info!("the bus is connected"),

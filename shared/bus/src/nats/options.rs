@@ -38,8 +38,20 @@ pub struct NatsOptions {
     /// How many clients may connect at the same time as this one: they spread their connects over 1 s for each 120, at most 50 s. 0: at
     /// once.
     pub fleet_size: u64,
-    /// True if the caller reports that no server is reached at first. It is then no warning in the log.
-    pub quiet_until_connected: bool,
+    /// What the log says of the connection's health.
+    pub logged: LoggedHealth,
+}
+
+/// What the log says of a connection's health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LoggedHealth {
+    /// Each change.
+    #[default]
+    Changes,
+    /// Not that no server is reached at first: the caller reports that.
+    ChangesOnceConnected,
+    /// Nothing: the process has another connection, whose health is logged.
+    Nothing,
 }
 
 impl NatsOptions {
@@ -64,7 +76,7 @@ impl NatsOptions {
             home,
             name: None,
             fleet_size: 0,
-            quiet_until_connected: false,
+            logged: LoggedHealth::default(),
         }
     }
 
@@ -85,7 +97,7 @@ impl NatsOptions {
             home: self.home.or(fallback.home),
             name: self.name.or(fallback.name),
             fleet_size: self.fleet_size.max(fallback.fleet_size),
-            quiet_until_connected: self.quiet_until_connected || fallback.quiet_until_connected,
+            logged: self.logged.max(fallback.logged),
         }
     }
 
@@ -110,8 +122,8 @@ impl NatsOptions {
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { urls: _, creds, nkey, token_file, inbox_prefix, ca, cert, key, context, config_home, home, .. } = self;
-        let Self { name, fleet_size, quiet_until_connected, .. } = self;
+        let Self { creds, nkey, token_file, inbox_prefix, ca, cert, key, context, config_home, home, .. } = self;
+        let Self { name, fleet_size, logged, .. } = self;
         formatter
             .debug_struct("NatsOptions")
             .field("servers", &self.redacted())
@@ -127,7 +139,7 @@ impl fmt::Debug for NatsOptions {
             .field("home", home)
             .field("name", name)
             .field("fleet_size", fleet_size)
-            .field("quiet_until_connected", quiet_until_connected)
+            .field("logged", logged)
             .finish()
     }
 }
@@ -247,7 +259,7 @@ mod tests {
             home: path("/home/ann"),
             name: None,
             fleet_size: 0,
-            quiet_until_connected: false,
+            logged: LoggedHealth::default(),
         };
         assert_eq!(NatsOptions::from_env_of_nats_cli(get), expected);
     }

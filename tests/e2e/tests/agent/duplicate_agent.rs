@@ -92,6 +92,10 @@ fn a_duplicate_agent_goes_on_without_bus_reports_it_and_takes_the_name_when_it_i
     let other_fleet = Agent::start_in(&place, "n1", "third", &["--nats", &server.url(), "--fleet", "other"]).ready();
     let named = other_fleet.asked(&["nodes", "-o", "json", "--fleet", "other"]).expect(0).object();
     assert_eq!(named["state"], "ok", "another fleet is another name");
+    younger.signal(Signal::Terminate);
+    let ended = younger.end().expect(0);
+    let connected = ended.stderr.lines().filter(|line| line.ends_with("the bus is connected")).count();
+    assert_eq!(connected, 1, "at its start, and not while the elder one has the name: {ended}");
 }
 
 #[test]
