@@ -14,9 +14,9 @@ use super::lanes::{Job, Phase};
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
-/// Tests of these modules run without other agents, so many at once: those of a slow bus, which is at its limits, so that a busy machine decides whether
-/// an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both cores for its
-/// agents.
+/// Tests of these modules run without other agents, so many at once: those of a slow bus, which is at its limits, so that a busy machine
+/// decides whether an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both
+/// cores for its agents.
 const ALONE: [(&str, &str); 4] =
     [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1"), ("nonsense::flood", "1")];
 /// A module that kills and starts agents for more than a minute, one test after the other.
@@ -32,7 +32,7 @@ const OF_PROGRAM_AT_ONCE: &str = "8";
 /// separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
     let (mut outages, mut program, mut simulated) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut unit, mut crates, mut long) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unit, mut crates) = (Vec::new(), Vec::new());
     for executable in executables {
         match (executable.package.as_str(), executable.kind.as_str()) {
             ("simulation", "test") => simulated.push(background(executable, tree)),
@@ -52,8 +52,7 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
                     Job::new(stage, job)
                 };
                 program.extend(ALONE.map(|(name, at_once)| module("outages", name, at_once)));
-                program.push(Job::new("program", rest));
-                long.push(module("program", LONG, "1"));
+                program.extend([module("program", LONG, "1"), Job::new("program", rest)]);
             }
             (_, "test") => {
                 let mut all = executable.command(Priority::Low);
@@ -65,7 +64,7 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
     }
     simulated.sort_by_key(|job: &Job| job.stage != FLEETS);
     let alone = Phase { lanes: vec![outages], ..Phase::default() };
-    [alone, Phase { lanes: vec![program, simulated], shared: long.into_iter().chain(unit).chain(crates).collect() }]
+    [alone, Phase { lanes: vec![program, simulated], shared: unit.into_iter().chain(crates).collect() }]
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
@@ -119,11 +118,11 @@ mod tests {
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "outages: all-0 nonsense::flood --test-threads 1".to_owned(),
+                    "program: all-0 chaos:: --test-threads 1".to_owned(),
                     format!("program: all-0 {skips}"),
                 ],
                 vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
                 vec![
-                    "program: all-0 chaos:: --test-threads 1".to_owned(),
                     "unit: nice -n 19 bus-0".to_owned(),
                     "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
