@@ -7,6 +7,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+/// Hex digits of a digest in a list, as container tools show them.
+const DIGITS_SHOWN: usize = 12;
+
 /// The hash functions that images use, and kubelet accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
@@ -19,6 +22,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
+
     /// The name before the colon.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -40,7 +45,7 @@ impl Algorithm {
     }
 
     fn of_name(name: &str) -> Option<Self> {
-        [Self::Sha256, Self::Sha384, Self::Sha512].into_iter().find(|algorithm| algorithm.name() == name)
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 }
 
@@ -48,6 +53,22 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
+}
+
+/// The text with 12 hex digits of each digest, for a person, so that there is room for what else the text says.
+#[must_use]
+pub fn with_short_digests(text: &str) -> String {
+    Algorithm::ALL.into_iter().fold(text.to_owned(), |text, algorithm| {
+        let beginning = format!("{algorithm}:");
+        let mut parts = text.split(&beginning);
+        let mut short = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let digits = part.split_at_checked(2 * algorithm.hash_bytes()).filter(|(digits, _)| digits.bytes().all(is_lower_hex));
+            let (shown, rest) = digits.map_or((part, ""), |(digits, rest)| (&digits[..DIGITS_SHOWN], rest));
+            short.extend([&beginning, shown, rest]);
+        }
+        short
+    })
 }
 
 /// A checked digest: a known algorithm and a hash of its length in lower-case hex. Safe as part of a path.
@@ -225,6 +246,17 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(Digest::parse(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn digests_in_a_text_are_shortened() {
+        let hash = "c737df153fc5".to_owned() + &"0123456789ab".repeat(10);
+        let (sha256, sha512) = (format!("sha256:{}", &hash[..64]), format!("sha512:{}", &hash[..128]));
+        let text = format!("{sha256}, blob {sha512} and {sha256}0");
+        assert_eq!(with_short_digests(&text), "sha256:c737df153fc5, blob sha512:c737df153fc5 and sha256:c737df153fc50");
+        for unchanged in ["", "no digest", "sha256:", "sha256:, sha256:zz and sha256:\u{e4}", "sha256:0123456789abcdef"] {
+            assert_eq!(with_short_digests(unchanged), unchanged);
         }
     }
 

@@ -32,7 +32,7 @@ mod platform;
 mod reference;
 mod reference_error;
 
-pub use digest::{Algorithm, Digest, DigestError};
+pub use digest::{Algorithm, Digest, DigestError, with_short_digests};
 pub use pattern::ImagePattern;
 pub use platform::{Platform, PlatformError};
 pub use reference::Reference;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clock::Clock;
+use image::with_short_digests;
 use runtimes::StoredImage;
 use runtimes::oci_layout::{Freed, StoreUpkeep};
 use serde_json::{Value, json};
@@ -14,9 +15,6 @@ use crate::configuration::Configuration;
 use crate::exit::UsageError;
 use crate::output::table::Cell;
 use crate::output::units;
-
-/// Hex digits of a digest that are shown in text.
-const DIGEST_SHOWN: usize = 12;
 
 /// The given store, or this user's default one.
 pub(crate) struct Store {
@@ -68,10 +66,7 @@ pub(super) fn name(image: &StoredImage) -> &str {
 /// The digest as text, shortened unless `is_whole`.
 pub(super) fn digest(image: &StoredImage, is_whole: bool) -> String {
     let digest = image.digest.as_deref().unwrap_or("-");
-    match digest.split_once(':') {
-        Some((kind, hex)) if !is_whole => format!("{kind}:{}", hex.get(..DIGEST_SHOWN).unwrap_or(hex)),
-        _ => digest.to_owned(),
-    }
+    if is_whole { digest.to_owned() } else { with_short_digests(digest) }
 }
 
 /// The first cells of an image's row.

@@ -3,6 +3,7 @@
 
 use console::truncate_str;
 use contract::FailureClass;
+use image::with_short_digests;
 
 use super::units;
 
@@ -50,12 +51,6 @@ const ENDS: [&str; 2] = ["; ", " (tried before: "];
 const TRACE_SHOWN: usize = 8;
 /// Columns of a message that are shown. A table that needs more room shortens it further.
 const MESSAGE_SHOWN: usize = 100;
-/// The beginning of a digest.
-const ALGORITHM: &str = "sha256:";
-/// Hex digits of a digest.
-const DIGEST_DIGITS: usize = 64;
-/// Hex digits of a digest that are shown, as in lists of images.
-const DIGITS_SHOWN: usize = 12;
 /// The runtime's remark on a status that does not come from a registry.
 const WEB_PAGE: &str = "(with a web page";
 
@@ -144,20 +139,6 @@ pub fn result_in_words(class: FailureClass, cause: &str) -> String {
     }
 }
 
-/// The text with short digests, so that the words after them are not cut off.
-fn with_short_digests(text: &str) -> String {
-    let mut parts = text.split(ALGORITHM);
-    let mut short = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        short.push_str(ALGORITHM);
-        match part.split_at_checked(DIGEST_DIGITS).filter(|(digits, _)| digits.bytes().all(|byte| byte.is_ascii_hexdigit())) {
-            Some((digits, rest)) => short.extend([&digits[..DIGITS_SHOWN], rest]),
-            None => short.push_str(part),
-        }
-    }
-    short
-}
-
 /// The text without advice and without the failures of mirrors.
 fn main_part(cause: &str) -> &str {
     ENDS.iter().fold(cause, |part, end| part.split_once(end).map_or(part, |(main, _)| main))
@@ -240,7 +221,6 @@ mod tests {
         let digest = "c737df153fc5".to_owned() + &"0123456789abc".repeat(4);
         let content = format!("ErrImagePull: r.example:5000: the content of blob sha256:{digest} has another digest; push the image again");
         assert_eq!(result_in_words(FailureClass::ContentInvalid, &content), "the content of blob sha256:c737df153fc5 has another digest");
-        assert_eq!(with_short_digests("sha256:, sha256:zz and sha256:\u{e4}"), "sha256:, sha256:zz and sha256:\u{e4}");
         assert_eq!(result_in_words(FailureClass::Unknown, &"x".repeat(2_000)).len(), MESSAGE_SHOWN);
     }
 }

@@ -42,7 +42,7 @@ fn lets_go(node: &mut Budgets, from: u64) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Granted { .. } | Effect::Turn { .. })).count()
 }
 
-/// The first nodes of a budget with one slot were told to come back later by a guess of 5 s a pull, and the slot stood idle.
+/// The first nodes of a budget with one slot were sent away for a time by a guess of 5 s a pull, and the slot stood idle.
 #[test]
 fn wait_for_a_slot_is_unknown_until_a_pull_has_ended() {
     let (mut random, owner) = (Random::seeded(1), OWNER.to_owned());

@@ -3,7 +3,7 @@
 //! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
 //! During simulations, also at the scheduler's idle priority, a machine with two slow cores answered so late that bars were missed.
 //!
-//! Then two lanes run at the same time. One runs the outages of which few run at once, so that simulations beside them do no harm, and the
+//! Then two lanes run at the same time. One runs the outages of which few run at once, so that simulations at the same time do no harm, and the
 //! other tests of the program, of which many wait. The other lane runs the simulations, which need only processor time, and get what the
 //! agents leave. The lane that is ready first begins with the tests of single crates, and then both run these.
 
