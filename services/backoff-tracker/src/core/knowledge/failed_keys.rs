@@ -139,7 +139,7 @@ impl FailedKeys {
             OwnRule::Refuses(None) => Some(policy.next(last.own_rule, now)),
             OwnRule::Refuses(Some(failing)) => Some(policy.next_since(last.own_rule, now, failing)),
             OwnRule::Grows(failing) => Some(policy.next_not_refusing(last.own_rule, now, failing)),
-            OwnRule::Stays => last.own_rule,
+            OwnRule::Stays => last.own_rule.filter(|_| !policy.is_forgotten(last.own_rule, now)),
         };
         let floor = match cleared {
             Some(Cleared { exempt: true, .. }) => Some(policy.next_not_grown(last.floor, now)),
@@ -334,6 +334,16 @@ mod tests {
         }
         assert_eq!(keys.failures_by_chance(Duration::from_secs(1_500), &key("a")), 1);
         assert_eq!(keys.failures_by_chance(Duration::from_secs(1_501), &key("a")), 0);
+    }
+
+    #[test]
+    fn own_delay_is_forgotten_while_failures_by_chance_go_on() {
+        let mut keys = no_keys();
+        keys.note(&key("a"), failed(0));
+        for (at, listed) in [(300, 1), (600, 1), (601, 0), (900, 0)] {
+            keys.note(&key("a"), failed_by_chance(at));
+            assert_eq!(keys.held_ones().count(), listed, "at {at} s");
+        }
     }
 
     #[test]
