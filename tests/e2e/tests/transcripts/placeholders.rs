@@ -24,7 +24,7 @@ const REPLACED: [(&str, char); 12] = [
     // The rate of a transfer, and a budget's rate that rises while the screens are taken.
     (r"\b\d+(\.\d+)? (B|KiB|MiB)/s\b", '#'),
     (r"\b\d\d/s\b", '#'),
-    (r"\b\d+ of 200 pulls a second, it rises as pulls are served", '#'),
+    (r"\b\d+ of 200 pulls a second, rising as pulls are served", '#'),
 ];
 /// Ages that do not have two digits. A screen with two-digit ages has the same column widths in every run.
 static UNSETTLED: LazyLock<Regex> =
@@ -127,7 +127,7 @@ fn varying_values_are_replaced_by_placeholders_of_equal_width() {
         ("answers in 12 ms, for 5.3 s, took 1.25s", "answers in # ms, for # s, took #s"),
         ("1 of 3 there, 4.3 KiB of 4.3 KiB, 361 B/s, 1.2 KiB/s", "1 of 3 there, 4.3 KiB of 4.3 KiB, # B/s, # KiB/s"),
         ("none   10/s  200/s", "none   ##/s  200/s"),
-        ("20 of 200 pulls a second, it rises as pulls are served", "# of ### pulls a second, it rises while pulls are served"),
+        ("20 of 200 pulls a second, rising as pulls are served", "# of ### pulls a second, rising as pulls are served"),
         ("3 nodes wait for 1 image", "3 nodes wait for 1 image"),
     ] {
         assert_eq!(with_placeholders(&rows(text)), shown);

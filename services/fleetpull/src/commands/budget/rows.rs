@@ -104,7 +104,7 @@ pub(super) fn why_slow(state: &BudgetState) -> Option<String> {
         _ if state.per_second <= 0.0 => return None,
         "" | "policy" => return None,
         // A rate starts low, and without served pulls it stays so. Only failures of several nodes lower it, not a 429 of one.
-        "starting" => "it rises as pulls are served",
+        "starting" => "rising as pulls are served",
         "overload" => "failed pulls lowered it",
         "quota" => "its quota is used up",
         "silent_nodes" => "nodes are silent",
@@ -176,7 +176,7 @@ mod tests {
         for (cause, in_force, text) in [
             ("policy", 200.0, None),
             ("", 200.0, None),
-            ("starting", 10.0, Some("10 of 200 pulls a second, it rises as pulls are served")),
+            ("starting", 10.0, Some("10 of 200 pulls a second, rising as pulls are served")),
             ("overload", 5.127, Some("5.1 of 200 pulls a second, failed pulls lowered it")),
             ("quota", 0.0, Some("0 of 200 pulls a second, its quota is used up")),
             ("silent_nodes", 100.0, Some("100 of 200 pulls a second, nodes are silent")),
