@@ -29,11 +29,11 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The lines that begin with `fleetpull `, in shell blocks and in help texts, without what follows them.
+/// The lines that begin with `fleetpull ` or `sudo fleetpull `, in shell blocks and in help texts, without what follows them.
 fn command_lines(text: &str) -> Vec<String> {
     // A backslash at the end of a line continues it.
     let text = text.split("\\\n").map(str::trim_start).collect::<String>();
-    let lines = text.lines().map(str::trim).filter(|line| line.starts_with("fleetpull "));
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("sudo ")).filter(|line| line.starts_with("fleetpull "));
     let command = |line: &str| {
         let line = line.split("  ").next().unwrap_or(line).split(" > ").next().unwrap_or(line).split(" && ").next().unwrap_or(line);
         line.trim_end_matches("...").trim_end_matches("--nats ").trim().to_owned()
