@@ -12,8 +12,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
 /// The longest `fleet.gone_after`: a machine that was off for longer is not expected back.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
-/// The longest age of events.
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// The longest age of events: 365.25 days, as `1year` is read.
+const YEAR: Duration = Duration::from_secs(31_557_600);
 /// The longest time-out of a pull: a whole image may take long over a slow connection.
 const DAY: Duration = Duration::from_secs(86_400);
 /// A shorter time-out is shorter than a round trip.

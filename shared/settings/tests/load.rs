@@ -73,6 +73,12 @@ fn flag_precedes_environment_precedes_file_precedes_nats_cli() {
 }
 
 #[test]
+fn events_may_be_kept_for_one_year() {
+    let loaded = Case::new("events.stream_max_age = \"1year\"").load().unwrap();
+    assert_eq!(loaded.settings.events.stream_max_age, Duration::from_secs(31_557_600));
+}
+
+#[test]
 fn login_set_in_fleetpull_replaces_a_login_of_another_kind_from_the_nats_cli() {
     let loaded = Case::new("").environment("NATS_CREDS", "/cli.creds").flag("nats.nkey", "/n").load().unwrap();
     assert_eq!((loaded.settings.nats.creds, loaded.settings.nats.nkey), (None, Some(PathBuf::from("/n"))));
