@@ -105,6 +105,19 @@ fn each_platform_has_a_flight_of_its_own() {
 }
 
 #[test]
+fn presence_is_rechecked_if_the_caller_with_policy_always_has_left() {
+    let mut world = World::new();
+    let leaves = world.ask_until_flight(wanted("a:1", Always)).0;
+    let stays = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;
+    world.pass(4_000);
+    world.give(Input::TimeOver { request: leaves });
+    assert_eq!(names(&world.grant(FlightId(1))), ["Recheck"]);
+    let effects = world.give(Input::Rechecked { flight: FlightId(1), found: Ok(Some(present_image())) });
+    world.settle(effects);
+    assert_eq!(world.answer_to(stays).outcome, OutcomeKind::Present);
+}
+
+#[test]
 fn presence_is_rechecked_after_a_late_permit() {
     let mut world = World::new();
     let caller = world.ask_until_flight(wanted("a:1", IfNotPresent)).0;

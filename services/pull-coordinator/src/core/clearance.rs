@@ -49,7 +49,7 @@ impl Coordinator {
 
     fn request_clearance(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
-        let standing = flight.callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.standing);
+        let standing = self.has_caller(id, |request| request.standing);
         let keys = self.keys_of(flight);
         let Some((key, other_keys)) = keys.split_first().map(|(key, others)| (key.clone(), others.to_vec())) else { return };
         let Some(flight) = self.flights.get_mut(&id) else { return };

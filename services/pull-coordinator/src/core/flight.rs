@@ -52,8 +52,6 @@ pub(super) struct Flight {
     pub(super) trace: TraceContext,
     pub(super) callers: Vec<RequestId>,
     pub(super) stage: FlightStage,
-    /// A caller has policy Always.
-    pub(super) always: bool,
     /// The tag is resolved, or may be: a caller with policy Always does not join any more.
     pub(super) resolved: bool,
     /// True if the registry is known to have given the manifest.

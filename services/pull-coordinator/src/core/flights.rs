@@ -14,7 +14,7 @@ use super::flight::{FleetState, Flight, FlightKey, FlightStage};
 use super::kubelet_messages;
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
 use super::registry_feedback::RegistryFeedback;
-use super::request::{EventFields, Fact, Stage, milliseconds};
+use super::request::{EventFields, Fact, Request, Stage, milliseconds};
 use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
 
 /// A flight that waited longer than this for its permit checks again whether the image is present: another process on the same store, or a
@@ -40,15 +40,14 @@ impl Coordinator {
             self.note_pulling(now, id, effects);
         }
         match joined {
-            Some(flight) => self.join(now, flight, id, always, effects),
+            Some(flight) => self.join(now, flight, id, effects),
             None => self.start_flight(now, id, key, effects),
         }
     }
 
-    fn join(&mut self, now: Now, id: FlightId, caller: RequestId, always: bool, effects: &mut Vec<Effect>) {
+    fn join(&mut self, now: Now, id: FlightId, caller: RequestId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.callers.push(caller);
-        flight.always |= always;
         let waited = flight.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.waited_for_fleet(now.monotonic));
         let has_clearance = flight.stage != FlightStage::AwaitingClearance;
         if let Some(request) = self.requests.get_mut(&caller) {
@@ -78,7 +77,6 @@ impl Coordinator {
             trace: request.trace.child(&mut self.random),
             callers: vec![caller],
             stage: if fleet.is_some() { FlightStage::AwaitingClearance } else { FlightStage::Queued },
-            always: request.policy == PullPolicy::Always,
             resolved: false,
             seen: false,
             awaits_blob: false,
@@ -99,7 +97,7 @@ impl Coordinator {
     }
 
     pub(super) fn permitted(&mut self, now: Now, id: FlightId, answer: PermitAnswer, effects: &mut Vec<Effect>) {
-        let images_pulled = self.images_pulled;
+        let (images_pulled, wants_newest) = (self.images_pulled, self.wants_newest(id));
         let Some(flight) = self.flights.get_mut(&id).filter(|flight| flight.stage == FlightStage::Queued) else { return };
         match answer {
             PermitAnswer::Queued { ahead, budget_wait_ms } => {
@@ -118,7 +116,7 @@ impl Coordinator {
                 let waited = now.monotonic.saturating_sub(flight.queued_since.monotonic);
                 // If another flight pulled an image since the request inspected, that may have been this image.
                 let may_be_there = waited > RECHECK_AFTER || flight.images_pulled_before != images_pulled;
-                let look_again = may_be_there && !flight.always;
+                let look_again = may_be_there && !wants_newest;
                 if look_again {
                     flight.stage = FlightStage::Rechecking;
                     effects.push(Effect::Recheck { flight: id, reference: flight.reference.clone(), platform: flight.platform.clone() });
@@ -144,10 +142,12 @@ impl Coordinator {
 
     /// Answers the callers if the image is present by now; otherwise, or if the runtime fails, pulls.
     pub(super) fn rechecked(&mut self, now: Now, id: FlightId, found: Result<Option<ImageFacts>, Failure>, effects: &mut Vec<Effect>) {
-        let Some(flight) = self.flights.get(&id).filter(|flight| flight.stage == FlightStage::Rechecking) else { return };
+        if self.flights.get(&id).is_none_or(|flight| flight.stage != FlightStage::Rechecking) {
+            return;
+        }
         match found {
             // A caller with Always may have joined meanwhile.
-            Ok(Some(facts)) if !flight.always => {
+            Ok(Some(facts)) if !self.wants_newest(id) => {
                 for caller in self.remove_flight(id, RegistryFeedback::default(), effects) {
                     let Some(request) = self.requests.get(&caller) else { continue };
                     let waited = request.waited(now);
@@ -171,9 +171,18 @@ impl Coordinator {
         }
     }
 
+    /// Whether a caller of the flight is as described.
+    pub(super) fn has_caller(&self, id: FlightId, is_so: impl Fn(&Request) -> bool) -> bool {
+        self.callers_of(id).iter().filter_map(|caller| self.requests.get(caller)).any(is_so)
+    }
+
+    /// Whether a caller has policy Always, so that an image that is present does not serve it.
+    fn wants_newest(&self, id: FlightId) -> bool {
+        self.has_caller(id, |request| request.policy == PullPolicy::Always)
+    }
+
     fn is_for_a_pod(&self, id: FlightId) -> bool {
-        let callers = self.flights.get(&id).map(|flight| flight.callers.as_slice()).unwrap_or_default();
-        callers.iter().filter_map(|caller| self.requests.get(caller)).any(|request| request.ask.pod.is_some())
+        self.has_caller(id, |request| request.ask.pod.is_some())
     }
 
     /// Ends a pull without a pod if it would leave too few bytes free.
