@@ -120,10 +120,8 @@ impl Coordinator {
             (FlightStage::Queued, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
                 self.restart_attempt(now, id, effects)
             }
-            (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => {
-                fleet.lapsed = true;
-                flight.attempt = AttemptId::random(&mut self.random);
-            }
+            // The flight asks again after the recheck.
+            (FlightStage::Rechecking, Some(Clearance::Abandoned | Clearance::Refused(_) | Clearance::Waiting { .. })) => self.lapse(id),
             _ => self.ask_again_after(now, id, WATCH_EVERY, effects),
         }
     }
@@ -246,13 +244,15 @@ impl Coordinator {
     /// Handles the end of the time in which a leader or prober must have an answer.
     pub(super) fn manifest_due(&mut self, now: Now, id: FlightId, effects: &mut Vec<Effect>) {
         let Some(flight) = self.flights.get(&id) else { return };
-        let Some((given, by)) = flight.fleet.as_ref().and_then(|fleet| fleet.answer_by) else { return };
+        let Some(fleet) = &flight.fleet else { return };
+        let Some((given, by)) = fleet.answer_by else { return };
+        let awaits_blob = flight.awaits_blob && fleet.reached.contains(&RegistryStage::Manifest);
         match flight.stage {
             // Another node may take the lease; this flight stays in the queue and still learns if others fail.
             FlightStage::Queued | FlightStage::Rechecking => self.lapse(id),
             // Do not end the attempt on a guess: a runtime that does not show the manifest may have had it for long, and a pull that has
             // requested no blob waits for none.
-            FlightStage::Pulling if flight.resolved && !(flight.seen && flight.awaits_blob) => {}
+            FlightStage::Pulling if flight.resolved && !awaits_blob => {}
             FlightStage::Pulling => {
                 let (registry, within) = (flight.reference.registry(), by - given);
                 let (stage, text) = if flight.resolved {
@@ -285,7 +285,7 @@ impl Coordinator {
         return_permit(id, flight, &mut self.random, effects);
         flight.attempt = AttemptId::random(&mut self.random);
         flight.trace = flight.trace.child(&mut self.random);
-        (flight.resolved, flight.seen, flight.awaits_blob) = (false, false, false);
+        (flight.resolved, flight.awaits_blob) = (false, false);
         self.await_clearance(now, id, effects);
     }
 }

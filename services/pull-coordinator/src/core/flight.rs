@@ -54,8 +54,6 @@ pub(super) struct Flight {
     pub(super) stage: FlightStage,
     /// The tag is resolved, or may be: a caller with policy Always does not join any more.
     pub(super) resolved: bool,
-    /// True if the registry is known to have given the manifest.
-    pub(super) seen: bool,
     /// A blob was requested, and no byte of any blob had come when the progress was last read.
     pub(super) awaits_blob: bool,
     /// How many flights had pulled an image when the first caller asked.

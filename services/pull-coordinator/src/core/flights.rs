@@ -78,7 +78,6 @@ impl Coordinator {
             callers: vec![caller],
             stage: if fleet.is_some() { FlightStage::AwaitingClearance } else { FlightStage::Queued },
             resolved: false,
-            seen: false,
             awaits_blob: false,
             images_pulled_before: request.images_pulled_before,
             queued_since: now,
@@ -166,7 +165,6 @@ impl Coordinator {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.resolved = true;
         if seen && flight.stage == FlightStage::Pulling {
-            flight.seen = true;
             self.resolve_answered(id, RegistryStage::Manifest, effects);
         }
     }
