@@ -84,10 +84,11 @@ pub(crate) struct FlightWork {
 }
 
 impl FlightWork {
-    /// Cancels all of it, and counts the wait for clearance that has ended.
+    /// Cancels all of it, and counts the wait for clearance or the attempt that has ended.
     pub(crate) fn cancel(self, now: Now, instruments: &Instruments) {
         let Self { work, watches, mut times, .. } = self;
         times.count_end(now, instruments);
+        times.count_attempt(now, instruments);
         work.into_iter().chain(watches).for_each(PendingHandle::cancel);
     }
 }

@@ -36,6 +36,13 @@ impl Times {
             instruments.waited(Cause::Clearance, now.monotonic.saturating_sub(since), trace);
         }
     }
+
+    /// Counts the attempt under way, which has ended in any way.
+    pub(crate) fn count_attempt(&mut self, now: Now, instruments: &Instruments) {
+        if let Some((since, trace)) = self.attempt.take() {
+            instruments.attempted(now.monotonic.saturating_sub(since), trace);
+        }
+    }
 }
 
 impl PullCoordinator {
@@ -43,9 +50,7 @@ impl PullCoordinator {
         let Input::Pulled { flight, .. } = input else { return };
         let Some(under_way) = self.flights.get_mut(flight) else { return };
         under_way.times.clearance = Clearance::NotAsked;
-        if let Some((since, trace)) = under_way.times.attempt.take() {
-            self.instruments.attempted(now.monotonic.saturating_sub(since), trace);
-        }
+        under_way.times.count_attempt(now, &self.instruments);
     }
 
     pub(crate) fn count_effect(&mut self, now: Now, effect: &Effect) {
@@ -60,7 +65,7 @@ impl PullCoordinator {
             Effect::StartPull { flight, trace, .. } => {
                 self.flights.entry(*flight).or_default().times.attempt = Some((now.monotonic, *trace));
             }
-            Effect::Record { event, .. } => self.count_event(event),
+            Effect::Record { event, .. } => count_event(&self.instruments, event),
             _ => {}
         }
     }
@@ -70,29 +75,31 @@ impl PullCoordinator {
         under_way.times.count_end(now, &self.instruments);
         under_way.times.clearance = Clearance::Given;
     }
+}
 
-    /// Counts one event. Each caller of a flight and each run of a standing pull has its own event, so each counts once, as in kubelet.
-    fn count_event(&self, event: &PullEvent) {
-        match (event.reason, event.duration_ms) {
-            (EventReason::Pulled, Some(pull_ms)) => {
-                let whole = Duration::from_millis(pull_ms.saturating_add(event.waiting_ms.unwrap_or_default()));
-                self.instruments.pulled(whole, event.size_bytes.unwrap_or_default(), event.trace.trace_id);
-            }
-            (EventReason::BackOff, _) => {
-                let learned = if event.learned_by.is_some() { Learned::Other } else { Learned::Itself };
-                self.instruments.refused(event.class.unwrap_or_default(), learned);
-                if let (Learned::Itself, Some(wait_ms)) = (learned, event.next_attempt_ms) {
-                    self.instruments.waited(Cause::LocalBackoff, Duration::from_millis(wait_ms), event.trace);
-                }
-            }
-            _ => {}
+/// Counts one event. Each caller of a flight and each run of a standing pull has its own event, so each counts once, as in kubelet.
+fn count_event(instruments: &Instruments, event: &PullEvent) {
+    match (event.reason, event.duration_ms) {
+        (EventReason::Pulled, Some(pull_ms)) => {
+            let whole = Duration::from_millis(pull_ms.saturating_add(event.waiting_ms.unwrap_or_default()));
+            instruments.pulled(whole, event.size_bytes.unwrap_or_default(), event.trace.trace_id);
         }
+        (EventReason::BackOff, _) => {
+            let learned = if event.learned_by.is_some() { Learned::Other } else { Learned::Itself };
+            instruments.refused(event.class.unwrap_or_default(), learned);
+            // Without an attempt, the caller was refused for the fleet's budget or waited too long for clearance.
+            if let (Learned::Itself, Some(wait_ms), Some(_)) = (learned, event.next_attempt_ms, event.learned_ms_ago) {
+                instruments.waited(Cause::LocalBackoff, Duration::from_millis(wait_ms), event.trace);
+            }
+        }
+        _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clock::Random;
+    use contract::MessageId;
     use metrics::{Readings, samples};
 
     use super::*;
@@ -107,14 +114,19 @@ mod tests {
         Times { clearance: Clearance::Asked(at(1).monotonic, TraceContext::root(&mut Random::seeded(1))), attempt: None }
     }
 
-    /// How many waits for clearance were counted, and their seconds.
-    fn waits(instruments: &Instruments) -> (Option<f64>, Option<f64>) {
+    /// How many values of a histogram with this cause were counted, and their seconds.
+    fn counted(instruments: &Instruments, histogram: &str, cause: Option<&str>) -> (Option<f64>, Option<f64>) {
         let text = instruments.text(Readings::default());
-        let of_clearance = |name: &str| {
-            let mut found = samples(&text).filter(|sample| sample.name == name && sample.label("cause") == Some("clearance"));
+        let value = |what: &str| {
+            let name = format!("{histogram}_{what}");
+            let mut found = samples(&text).filter(|sample| sample.name == name && sample.label("cause") == cause);
             found.next().map(|sample| sample.value)
         };
-        (of_clearance("fleetpull_wait_duration_seconds_count"), of_clearance("fleetpull_wait_duration_seconds_sum"))
+        (value("count"), value("sum"))
+    }
+
+    fn waits(instruments: &Instruments) -> (Option<f64>, Option<f64>) {
+        counted(instruments, "fleetpull_wait_duration_seconds", Some("clearance"))
     }
 
     #[test]
@@ -132,5 +144,25 @@ mod tests {
         FlightWork { times: asked(), ..FlightWork::default() }.cancel(at(4), &instruments);
         FlightWork::default().cancel(at(9), &instruments);
         assert_eq!(waits(&instruments), (Some(1.0), Some(3.0)));
+    }
+
+    #[test]
+    fn attempt_that_is_cancelled_is_counted() {
+        let instruments = Instruments::default();
+        let times = Times { clearance: Clearance::Given, attempt: Some((at(1).monotonic, TraceContext::root(&mut Random::seeded(1)))) };
+        FlightWork { times, ..FlightWork::default() }.cancel(at(16), &instruments);
+        assert_eq!(counted(&instruments, "fleetpull_attempt_duration_seconds", None), (Some(1.0), Some(15.0)));
+    }
+
+    #[test]
+    fn refusal_without_an_attempt_is_no_wait_of_the_own_back_off() {
+        let instruments = Instruments::default();
+        for learned_ms_ago in [None, Some(2_000)] {
+            let random = &mut Random::seeded(1);
+            let (id, trace) = (MessageId::random(random), TraceContext::root(random));
+            let event = PullEvent::new(id, 0, "n1".parse().expect("a name"), EventReason::BackOff, String::new(), trace);
+            count_event(&instruments, &PullEvent { next_attempt_ms: Some(8_000), learned_ms_ago, ..event });
+        }
+        assert_eq!(counted(&instruments, "fleetpull_wait_duration_seconds", Some("local_backoff")), (Some(1.0), Some(8.0)));
     }
 }
