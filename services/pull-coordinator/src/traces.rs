@@ -6,6 +6,7 @@
 mod attributes;
 mod deferred;
 mod flights;
+mod linked;
 mod requests;
 mod standing;
 mod steps;

@@ -6,6 +6,7 @@ use contract::messages::throttler::PermitAnswer;
 use spans::{Kind, Span, links};
 
 use super::attributes;
+use super::linked::Linked;
 use crate::core::RequestId;
 
 /// A flight's spans; they belong to the trace of the request that started it.
@@ -18,13 +19,13 @@ pub(super) struct Flight {
     pub(super) attempt: Span,
     /// The question to the runtime whether the image is present.
     pub(super) look: Span,
-    linked: Vec<TraceContext>,
+    linked: Linked,
 }
 
 impl Flight {
     pub(super) fn new(first: Option<RequestId>, parent: Option<TraceContext>) -> Self {
         let [clearance, permit, attempt, look] = [Span::none(), Span::none(), Span::none(), Span::none()];
-        Self { first, parent, clearance, permit, attempt, look, linked: Vec::new() }
+        Self { first, parent, clearance, permit, attempt, look, linked: Linked::default() }
     }
 
     fn start(&self, name: &'static str, own: Option<TraceContext>) -> Span {
@@ -60,9 +61,9 @@ impl Flight {
     }
 
     fn link(&mut self, attempt: Option<TraceContext>, what: &'static str) {
-        let Some(attempt) = attempt.filter(|attempt| attempt.sampled && !self.linked.contains(attempt)) else { return };
-        self.clearance.link(attempt, what);
-        self.linked.push(attempt);
+        if let Some(attempt) = self.linked.add(attempt) {
+            self.clearance.link(attempt, what);
+        }
     }
 
     /// Begins the span of the wait for a permit, unless it is open: a queued flight asks several times.

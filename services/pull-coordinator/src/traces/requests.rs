@@ -9,6 +9,7 @@ use spans::{Entered, Kind, Span, links};
 
 use super::attributes::{self, Asked};
 use super::deferred::{Deferred, Step};
+use super::linked::Linked;
 use super::standing::Standing;
 use super::steps::Steps;
 use crate::core::{Failure, ImageFacts};
@@ -26,7 +27,7 @@ pub(super) struct Request {
     pub(super) standing: Option<Rc<Standing>>,
     /// The attempt that failed, until the failure's back-off entry is known.
     pub(super) failed: Span,
-    linked: Vec<TraceContext>,
+    linked: Linked,
 }
 
 impl Request {
@@ -51,7 +52,7 @@ impl Request {
 
     fn of_span(own: Span, ids: TraceContext) -> Self {
         let (steps, failed) = (Steps::new(ids), Span::none());
-        Self { deferred: None, own, ids, steps, is_run: false, standing: None, failed, linked: Vec::new() }
+        Self { deferred: None, own, ids, steps, is_run: false, standing: None, failed, linked: Linked::default() }
     }
 
     /// Begins the spans of a request that had none.
@@ -153,9 +154,9 @@ impl Request {
 
     /// Adds a link, once for each attempt, if the attempt is exported.
     fn link(&mut self, attempt: Option<TraceContext>, what: &'static str) {
-        let Some(attempt) = attempt.filter(|attempt| attempt.sampled && !self.linked.contains(attempt)) else { return };
-        self.begin();
-        self.own.link(attempt, what);
-        self.linked.push(attempt);
+        if let Some(attempt) = self.linked.add(attempt) {
+            self.begin();
+            self.own.link(attempt, what);
+        }
     }
 }
