@@ -4,13 +4,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, LocalKey, Pause, Refusal};
-use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation, PullPolicy};
+use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation};
 use contract::{CallError, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
 
 use crate::core::bounds;
 use crate::core::outcomes::is_of_an_attempt;
+use crate::core::request::policy_of;
 use crate::locality::Locality;
 use crate::outbound::Outbound;
 use crate::size_estimate;
@@ -42,7 +43,7 @@ pub(crate) async fn explain(
     let reference = Reference::parse(&wanted.image).map_err(|error| refused(error.kubelet_message(&wanted.image)))?;
     let platform = platform.map(Platform::parse).transpose().map_err(|error| refused(error.to_string()))?;
     let blobs = size_estimate::parse_blobs(&wanted.blobs).map_err(refused)?;
-    let policy = wanted.policy.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent });
+    let policy = policy_of(wanted.policy, &reference);
     let mut explanation = Explanation { policy: policy.to_string(), in_flight, ..Explanation::default() };
     explanation.platform = Some(platform.clone().unwrap_or_else(Platform::host).to_string());
     match runtime.image_status(&reference, platform.as_ref()).await {

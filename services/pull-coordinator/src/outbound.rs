@@ -18,6 +18,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
 use crate::core::RegistryFeedback;
+use crate::core::request::milliseconds;
 use crate::sharing::MidPullSenders;
 
 /// How long a service on the same node may take to answer: far longer than on a loaded node, so that a slow answer does not count as
@@ -137,13 +138,13 @@ impl Outbound {
         image: String,
         budget: Option<String>,
     ) -> impl Future<Output = PermitAnswer> + use<> {
-        let acquire = AcquirePermit { permit, image, patience_ms: DEADLINES.permit_patience.as_millis() as u64, budget };
+        let acquire = AcquirePermit { permit, image, patience_ms: milliseconds(DEADLINES.permit_patience), budget };
         let immediate = AcquirePermit { patience_ms: 0, ..acquire.clone() };
         let (limit, outbound) = (DEADLINES.permit_patience + ANSWER_WITHIN, self.clone());
         let call = self.call(&self.neighbours.acquire, trace, acquire, limit);
         let ask_again = move || {
             let call = outbound.call(&outbound.neighbours.acquire, trace, immediate, ANSWER_WITHIN);
-            call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: DEADLINES.permit_lease.as_millis() as u64 })).boxed_local()
+            call.map(|answer| answer.unwrap_or(PermitAnswer::Granted { lease_ms: milliseconds(DEADLINES.permit_lease) })).boxed_local()
         };
         call.then(move |answer| answer.map_or_else(ask_again, |answer| ready(answer).boxed_local()))
     }

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use crate::actor::PullCoordinator;
+use crate::core::request::milliseconds;
 use crate::core::{FlightView, Input, kubelet_messages};
 use crate::explain::Asked;
 
@@ -104,7 +105,7 @@ impl PullCoordinator {
         PullStatus {
             image: view.image,
             state: if view.pulling { PullState::Pulling } else { PullState::Waiting },
-            since_ms: u64::try_from(view.since.as_millis()).unwrap_or(u64::MAX),
+            since_ms: milliseconds(view.since),
             callers: u32::try_from(view.callers).unwrap_or(u32::MAX),
             pods: view.pods,
             done_bytes,
@@ -122,7 +123,7 @@ fn image_list(mut images: Vec<StoredImage>, now: Duration) -> ImageList {
         digest: image.digest,
         platform: image.platform,
         size_bytes: image.size_bytes,
-        pulled_ms_ago: image.pulled_at.map(|time| u64::try_from(now.saturating_sub(time).as_millis()).unwrap_or(u64::MAX)),
+        pulled_ms_ago: image.pulled_at.map(|time| milliseconds(now.saturating_sub(time))),
     };
     ImageList { images: images.into_iter().take(IMAGES_MOST).map(listed).collect(), left_out, problem: None }
 }

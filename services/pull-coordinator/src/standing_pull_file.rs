@@ -26,6 +26,7 @@ pub type StandingPullStoreRef = Arc<dyn StandingPullStore>;
 pub trait StandingPullStore: fmt::Debug + Send + Sync + 'static {
     /// The standing pulls that were kept last.
     ///
+    /// # Errors
     /// The standing pulls cannot be read. A damaged file was put aside; any other file stays, and `keep` fails until it can be read.
     fn load(&self) -> Result<Vec<KeptStandingPull>, StandingPullStoreError>;
 

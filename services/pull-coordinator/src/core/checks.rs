@@ -14,7 +14,7 @@ use super::bounds;
 use super::coordinator::Coordinator;
 use super::kubelet_messages;
 use super::outcomes::{self, present_fact};
-use super::request::{Fact, Request, Stage, default_policy};
+use super::request::{Fact, Request, Stage, policy_of};
 use super::standing_pulls;
 use super::step::{Effect, Failure, ImageFacts, RequestId};
 
@@ -42,7 +42,7 @@ impl Coordinator {
             Ok(platform) => platform,
             Err(error) => return self.refuse_unparsed(now, id, ask, trace, error.to_string(), effects),
         };
-        let policy = ask.policy.unwrap_or_else(|| default_policy(&reference));
+        let policy = policy_of(ask.policy, &reference);
         let mut request = Request {
             ask,
             reference,

@@ -46,7 +46,7 @@ pub struct Coordinator {
     pub(super) flights: BTreeMap<FlightId, Flight>,
     /// Flights by their key.
     pub(super) flights_of: BTreeMap<FlightKey, BTreeSet<FlightId>>,
-    /// Requests whose image cannot be parsed, with the answer that follows their event.
+    /// Requests whose image or platform cannot be parsed, with the answer that follows their event.
     pub(super) unparsed: BTreeMap<RequestId, PullOutcome>,
     pub(super) last_flight: u64,
     /// How many flights have pulled an image.

@@ -20,7 +20,7 @@ pub mod kubelet_messages;
 pub(crate) mod outcomes;
 mod queries;
 mod registry_feedback;
-mod request;
+pub(crate) mod request;
 mod standing_pulls;
 mod step;
 

@@ -23,12 +23,6 @@ impl Coordinator {
         self.flights.contains_key(&flight)
     }
 
-    /// The span of a request.
-    #[must_use]
-    pub fn request_span(&self, request: RequestId) -> Option<TraceContext> {
-        self.requests.get(&request).map(|request| request.trace)
-    }
-
     /// The flight that a request waits for.
     #[must_use]
     pub fn flight_of(&self, request: RequestId) -> Option<FlightId> {
@@ -41,7 +35,7 @@ impl Coordinator {
     /// The span of a standing pull and that of its run `run`.
     #[must_use]
     pub fn run_span(&self, run: RequestId) -> Option<(TraceContext, TraceContext)> {
-        Some((self.standing_pulls.span_of_run(run)?, self.request_span(run)?))
+        Some((self.standing_pulls.span_of_run(run)?, self.requests.get(&run)?.trace))
     }
 
     /// Counts the beginnings and ends of standing pulls. [`Self::standing_spans`] changes only if this does.

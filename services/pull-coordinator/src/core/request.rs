@@ -86,9 +86,9 @@ impl Request {
     }
 }
 
-/// The policy that Kubernetes sets if none is given: Always for `latest`, else IfNotPresent.
-pub(super) fn default_policy(reference: &Reference) -> PullPolicy {
-    if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent }
+/// The policy of a request. If none is given, Kubernetes sets Always for `latest`, else IfNotPresent.
+pub(crate) fn policy_of(given: Option<PullPolicy>, reference: &Reference) -> PullPolicy {
+    given.unwrap_or(if reference.is_latest() { PullPolicy::Always } else { PullPolicy::IfNotPresent })
 }
 
 /// An event's fields besides its reason and message.
@@ -108,7 +108,7 @@ pub(super) struct EventFields {
 }
 
 /// Whole milliseconds.
-pub(super) fn milliseconds(duration: Duration) -> u64 {
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -16,7 +16,7 @@ use super::bounds;
 use super::coordinator::Coordinator;
 use super::kubelet_messages;
 use super::outcomes;
-use super::request::{Stage, default_policy, milliseconds};
+use super::request::{Stage, milliseconds, policy_of};
 use super::step::{Effect, KeptStandingPull, RequestId};
 
 /// The most standing pulls of a node; no node has room for so many images.
@@ -203,10 +203,10 @@ impl Coordinator {
             other.detach
                 && (&other.platform, &other.pod) == (&ask.platform, &ask.pod)
                 && Reference::parse(&other.image).is_ok_and(|reference| {
-                    reference.normalised() == wanted.normalised() && policy_of(other, &reference) == policy_of(ask, &wanted)
+                    reference.normalised() == wanted.normalised() && policy_of(other.policy, &reference) == policy_of(ask.policy, &wanted)
                 })
         };
-        let asks_newest = policy_of(ask, &wanted) == PullPolicy::Always;
+        let asks_newest = policy_of(ask.policy, &wanted) == PullPolicy::Always;
         let mut same = self
             .standing_pulls
             .standing
@@ -378,10 +378,6 @@ impl Coordinator {
     pub fn ended_without_caller(&self) -> AnswerCounts {
         self.standing_pulls.ended_without_caller
     }
-}
-
-fn policy_of(ask: &EnsureImage, reference: &Reference) -> PullPolicy {
-    ask.policy.unwrap_or_else(|| default_policy(reference))
 }
 
 /// Whether two requests with the same id ask for the same image, platform and pod.

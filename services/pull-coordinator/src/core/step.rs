@@ -272,7 +272,7 @@ pub enum Effect {
         /// The span of the attempt.
         trace: TraceContext,
     },
-    /// Tell the back-off tracker that a flight's request for clearance is over, after all reports about it.
+    /// Tell the back-off tracker that a flight's request for clearance is over; sent when its last `Resolve` is answered.
     Withdraw {
         /// The flight.
         flight: FlightId,
@@ -334,7 +334,7 @@ pub enum Effect {
         /// The span of the attempt.
         trace: TraceContext,
     },
-    /// The flight has no callers any more: cancel its work.
+    /// Cancel the work of a flight that has no callers any more, got no answer in time, needs too much room, or begins anew.
     Cancel {
         /// The flight.
         flight: FlightId,

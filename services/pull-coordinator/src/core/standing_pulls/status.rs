@@ -100,7 +100,7 @@ fn with_last_outcome(status: StandingPullStatus, last: &PullOutcome, age_ms: u64
         class: last.class,
         next_attempt_ms: last.next_attempt_ms.filter(|_| resting).map(|left| left.saturating_sub(age_ms)),
         learned_by: last.learned_by.clone(),
-        learned_ms_ago: last.learned_ms_ago.map(|ago| ago + age_ms),
+        learned_ms_ago: last.learned_ms_ago.map(|ago| ago.saturating_add(age_ms)),
         learned_trace_id: last.learned_trace_id.clone(),
         ..status
     }
