@@ -1,8 +1,8 @@
 //! The attributes of spans, with the names of OpenTelemetry's semantic conventions where those have one.
 
-use contract::messages::backoff_tracker::Refusal;
+use contract::messages::backoff_tracker::{AttemptFailure, Refusal};
 use contract::messages::pull_coordinator::{EnsureImage, OutcomeKind, PullOutcome};
-use contract::{EventReason, PodRef};
+use contract::{EventReason, PodRef, TraceContext};
 use image::Reference;
 use spans::{KeyValue, Span};
 
@@ -98,18 +98,24 @@ pub(super) fn describe_result(span: &Span, result: &Result<PulledFacts, Failure>
 
 /// Ends an attempt that was cancelled: its last caller left, or no answer came in time, which counts as a failure.
 pub(super) fn describe_cancelled(span: &Span, effects: &[Effect]) {
-    let failure = effects.iter().find_map(|effect| match effect {
-        Effect::Report { report, .. } => report.failure.as_ref(),
-        Effect::Resolve { resolve, .. } => resolve.failure.as_ref(),
-        _ => None,
-    });
-    match failure {
+    let Some(attempt) = span.context() else { return };
+    match failure_of(attempt, effects) {
         Some(failure) => {
             span.fail(failure.class.as_str(), &failure.cause);
             span.keep();
         }
         None => span.fail("cancelled", ""),
     }
+}
+
+/// The failure of this attempt among the effects of one input: an alarm may end several attempts.
+fn failure_of(attempt: TraceContext, effects: &[Effect]) -> Option<&AttemptFailure> {
+    let is_same = |span: &TraceContext| span.span_id == attempt.span_id;
+    effects.iter().find_map(|effect| match effect {
+        Effect::Report { report, .. } if report.attempt_span.as_ref().is_some_and(is_same) => report.failure.as_ref(),
+        Effect::Resolve { resolve, trace } if is_same(trace) => resolve.failure.as_ref(),
+        _ => None,
+    })
 }
 
 pub(super) fn describe_refusal(span: &Span, refusal: &Refusal) {
@@ -179,7 +185,25 @@ fn beginning(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clock::Random;
+    use contract::messages::backoff_tracker::ResolveAttempt;
+    use contract::{AttemptId, ClearanceId, Stage};
+
     use super::*;
+
+    #[test]
+    fn attempts_that_end_with_one_input_have_their_own_failures() {
+        let random = &mut Random::seeded(1);
+        let (first, second, other) = (TraceContext::root(random), TraceContext::root(random), TraceContext::root(random));
+        let mut failed = |trace: TraceContext, cause: &str| {
+            let failure = Some(AttemptFailure { cause: cause.to_owned(), ..AttemptFailure::default() });
+            let (clearance, attempt) = (ClearanceId::random(random), AttemptId::random(random));
+            Effect::Resolve { resolve: Box::new(ResolveAttempt { clearance, attempt, failure, stage: Stage::default() }), trace }
+        };
+        let effects = [failed(first, "a"), failed(second, "b")];
+        let cause_of = |attempt| failure_of(attempt, &effects).map(|failure| failure.cause.as_str());
+        assert_eq!((cause_of(first), cause_of(second), cause_of(other)), (Some("a"), Some("b"), None));
+    }
 
     #[test]
     fn name_that_is_no_image_is_shown_to_its_limit_in_bytes() {
