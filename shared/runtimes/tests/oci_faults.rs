@@ -88,6 +88,7 @@ fn answers() -> Vec<Case> {
         case("no JSON", answer(200, &[], "certainly"), ContentInvalid, "cannot be read", 0),
         case("empty", answer(200, &[], ""), ContentInvalid, "cannot be read", 0),
         case("schema 1", answer(200, &[], r#"{"schemaVersion":1}"#), ContentInvalid, "schema 1", 0),
+        case("no range was asked for", answer(416, &[], ""), Unknown, "416 Range Not Satisfiable for manifest 1", 1),
         case("teapot", answer(418, &[], ""), Unknown, "418", 1),
         case("error without end", answer(404, &[], &"x".repeat(100_000)), Unknown, "404", 1),
         case(
@@ -137,7 +138,7 @@ fn lies() -> Vec<Case> {
         case("page instead of a blob", Fault::answer(BLOB, 200, &[("content-type", "text/html")], "<html>"), Unknown, "web page", 0),
         case("blob not there", Fault::answer(BLOB, 404, &[], r#"{"errors":[{"code":"BLOB_UNKNOWN"}]}"#), NotFound, "BLOB_UNKNOWN", 3),
         case("unasked part", Fault::answer(BLOB, 206, &[("content-range", "bytes 5-9/10")], "12345"), ContentInvalid, "another part", 0),
-        case("no such range", Fault::answer(BLOB, 416, &[], ""), ContentInvalid, "shorter", 6),
+        case("no range was asked for", Fault::answer(BLOB, 416, &[], ""), Unknown, "416 Range Not Satisfiable for blob", 3),
     ]
 }
 

@@ -79,12 +79,13 @@ async fn whole_blob_is_fetched_from_a_registry_without_ranges() {
     assert_complete(&node, &added.manifests[0]);
 }
 
+/// The refusal must not keep the only connection that the next request needs.
 #[tokio::test]
-async fn whole_blob_is_fetched_after_a_refused_range() {
+async fn whole_blob_is_fetched_after_a_refused_range_with_one_connection() {
     let (registry, added, image) = with_layer().await;
     registry.faults().add(Fault::body(layer(&added), BodyFault::CutAfter(BREAK)).times(1));
     registry.faults().add(Fault::answer(layer(&added), 416, &[], "").times(1));
-    let node = Node::new();
+    let node = Node::with(|options| options.connections_per_registry = 1);
     node.pull(&image).await.unwrap();
     assert_complete(&node, &added.manifests[0]);
     assert_eq!(ranges(&registry, layer(&added)).len(), 3);

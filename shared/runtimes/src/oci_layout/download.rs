@@ -204,22 +204,23 @@ impl Wanted {
 
     /// Asks for the missing bytes, or for the whole blob if the endpoint cannot send a part.
     async fn ask(&self, origin: Origin<'_>, partial: &mut Partial) -> Result<Answer, StepFailure> {
-        let from = partial.received();
+        let mut from = partial.received();
         let restart = |partial: &mut Partial| partial.restart().map_err(failed("write", partial.path()));
         let mut answer = origin.ask(&self.digest, from).await?;
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             restart(partial)?;
-            answer = origin.ask(&self.digest, 0).await?;
-            if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-                return Err(self.wrong_length(&answer.host(), "is shorter, as the answer states, than"));
+            from = 0;
+            // Its permit may be the endpoint's last one, for which the next request would wait without end.
+            drop(answer);
+            answer = origin.ask(&self.digest, from).await?;
+        }
+        if answer.status() == StatusCode::PARTIAL_CONTENT {
+            if answer.range_start() != Some(from) {
+                let what = format!("sent another part of blob {} than asked for", self.digest);
+                return Err(StepFailure::at(&answer.host(), FailureClass::ContentInvalid, what));
             }
-        } else if answer.status() != StatusCode::PARTIAL_CONTENT {
-            if from > 0 {
-                restart(partial)?;
-            }
-        } else if answer.range_start() != Some(from) {
-            let what = format!("sent another part of blob {} than asked for", self.digest);
-            return Err(StepFailure::at(&answer.host(), FailureClass::ContentInvalid, what));
+        } else if from > 0 {
+            restart(partial)?;
         }
         Ok(answer)
     }

@@ -12,7 +12,7 @@ use contract::FailureClass;
 
 impl Registries {
     /// Asks an external address for a blob from byte `from` on, without logins, headers of a `hosts.toml` and trace; its certificate is
-    /// checked. Returns a successful answer, or 416 for a range beyond the end.
+    /// checked. Returns a successful answer, or 416 if a range was asked for.
     ///
     /// # Errors
     /// It does not answer, or refuses. Its limits and refusals are not the registry's.
@@ -28,7 +28,7 @@ impl Registries {
             Exchange { registries: self, url, headers, own_headers, endpoint: None, body, elsewhere, trace: None, secrets: None };
         let answer = exchange.run().await?;
         let status = answer.status();
-        if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+        if status.is_success() || from > 0 && status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(answer.holding(permit));
         }
         let class = match status {

@@ -140,7 +140,7 @@ impl Session {
         self.access.has_token().await
     }
 
-    /// Sends a request, and meets challenges. Returns a successful answer, or 416 for a range beyond the end.
+    /// Sends a request, and meets challenges. Returns a successful answer, or 416 if a range was asked for.
     pub(super) async fn ask(&self, question: Question<'_>) -> Result<Answer, StepFailure> {
         let answered = self.answer(question).await.map_err(|failure| {
             let what = self.without_secrets(&failure.what).into_owned();
@@ -177,7 +177,7 @@ impl Session {
             if !refused {
                 self.access.accepted(&pass).await;
             }
-            if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+            if status.is_success() || question.from > 0 && status == StatusCode::RANGE_NOT_SATISFIABLE {
                 return Ok(answer.holding(permit));
             }
             rounds_left -= 1;
