@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::oci_support::{Node, keyring, registry};
 use clock::Clock;
-use contract::FailureClass;
+use contract::{FailureClass, Stage};
 use memory_registry::{Auth, Fault, FaultAction, MadeImage, MemoryRegistry, Options, TokenAuth};
 
 const SECRET: &str = "correct-horse";
@@ -303,6 +303,18 @@ async fn failed_token_server_is_the_endpoint_of_the_failure() {
     registry.faults().add(Fault::new("/token", FaultAction::Close));
     let failure = node.pull(&image(&registry)).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::RegistryUnavailable);
+}
+
+/// Otherwise one registry's wrong setting would read as "no such image" on all nodes.
+#[tokio::test]
+async fn missing_token_server_says_nothing_about_the_image() {
+    let registry = guarded(tokens(true)).await;
+    registry.faults().add(Fault::answer("/token", 404, &[], r#"{"errors":[{"code":"NOT_FOUND","message":"no such path"}]}"#));
+    let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
+    let reported = (failure.class, failure.authoritative, failure.stage);
+    assert_eq!(reported, (FailureClass::Unknown, false, Stage::Token), "{failure}");
+    let expected = "404 Not Found (NOT_FOUND: no such path) for token repository:demo/app:pull; ask who runs the registry";
+    assert!(failure.text.contains(expected), "{failure}");
 }
 
 #[tokio::test]

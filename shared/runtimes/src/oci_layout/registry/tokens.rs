@@ -150,7 +150,16 @@ impl Registries {
                 }
                 return Err(NoToken::Refused(failure));
             }
-            _ => return Err(NoToken::Failed(answer.failure(question, self.clock.now().wall, &secrets).await)),
+            _ => {
+                let failure = answer.failure(question, self.clock.now().wall, &secrets).await;
+                return Err(NoToken::Failed(match failure.class {
+                    // A token server knows no images: its 404 means that it is none.
+                    FailureClass::NotFound => {
+                        StepFailure::at(&host, FailureClass::Unknown, failure.what).advising("ask who runs the registry")
+                    }
+                    _ => failure,
+                }));
+            }
         }
         let body = answer.whole(ANSWER_MAX_BYTES).await.map_err(NoToken::Failed)?.unwrap_or_default();
         let unusable = || NoToken::Failed(StepFailure::at(&host, FailureClass::Unknown, "the token server's answer holds no token"));
