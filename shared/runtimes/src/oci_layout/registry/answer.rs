@@ -212,12 +212,14 @@ fn wants_tls(body: &[u8]) -> bool {
 fn classify(status: StatusCode, code: Option<&str>, authoritative: bool) -> FailureClass {
     match code {
         Some("TOOMANYREQUESTS") => return FailureClass::RateLimited,
-        Some("MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "BLOB_UNKNOWN") if status == StatusCode::NOT_FOUND => return FailureClass::NotFound,
         Some("MANIFEST_INVALID") => return FailureClass::ContentInvalid,
         _ => {}
     }
     match status {
         StatusCode::TOO_MANY_REQUESTS => FailureClass::RateLimited,
+        // A proxy wants a login from this node.
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => FailureClass::NodeLocal,
+        StatusCode::REQUEST_TIMEOUT => FailureClass::RegistryUnavailable,
         status if status.is_server_error() => FailureClass::RegistryUnavailable,
         StatusCode::NOT_FOUND if authoritative => FailureClass::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if authoritative => FailureClass::Denied,
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn class_follows_the_status_and_the_registrys_error_code() {
-        use FailureClass::{ContentInvalid, Denied, NotFound, RateLimited, RegistryUnavailable, Unknown};
+        use FailureClass::{ContentInvalid, Denied, NodeLocal, NotFound, RateLimited, RegistryUnavailable, Unknown};
         for (status, code, authoritative, class) in [
             (429, None, false, RateLimited),
             (429, Some("TOOMANYREQUESTS"), true, RateLimited),
@@ -254,6 +256,8 @@ mod tests {
             (401, Some("UNAUTHORIZED"), true, Denied),
             (403, Some("DENIED"), true, Denied),
             (403, None, false, Unknown),
+            (407, None, false, NodeLocal),
+            (408, None, false, RegistryUnavailable),
             (500, None, true, RegistryUnavailable),
             (503, None, false, RegistryUnavailable),
             (400, Some("MANIFEST_INVALID"), true, ContentInvalid),

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use contract::FailureClass;
+use rustix::io::Errno;
 use rustls::CertificateError;
 
 use crate::oci_layout::failure::{StepFailure, quotable};
@@ -38,6 +39,11 @@ const NO_ADDRESS: &str = "failed to lookup address information";
 /// The advice for it. The registry may well be up.
 const CHECK_NAME: &str = "check the registry's name, and that this node's name service knows it";
 
+/// Errors of a connection whose cause is this node, as for other runtimes' texts (`failure::classify`).
+const OWN_SIDE: [Errno; 6] = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::PERM, Errno::ACCESS];
+/// The advice for them.
+const CHECK_NODE: &str = "check this node's limits of open files, its addresses and its firewall";
+
 /// The text of the last error of a chain, which is the cause.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
@@ -51,6 +57,11 @@ pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
 pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: Duration, error: &reqwest::Error) -> StepFailure {
     if let Some(tls) = cause::<rustls::Error>(error) {
         return of_tls(host, tls);
+    }
+    let io = cause::<io::Error>(error);
+    if io.and_then(Errno::from_io_error).is_some_and(|errno| OWN_SIDE.contains(&errno)) {
+        let what = format!("cannot connect: {}", root_cause(error));
+        return StepFailure::at(host, FailureClass::NodeLocal, what).advising(CHECK_NODE);
     }
     if let Some(proxy) = proxy.filter(|_| error.is_connect()) {
         return of_proxy(host, proxy, connect, error);
@@ -67,7 +78,7 @@ pub(super) fn failure(host: &str, scheme: &str, proxy: Option<&Proxy>, connect: 
     let root = root_cause(error);
     let is_plain = scheme == "http" && !error.is_connect();
     let answer = if is_plain { "an answer over plain HTTP" } else { "an answer" };
-    let what = match cause::<io::Error>(error).map(io::Error::kind) {
+    let what = match io.map(io::Error::kind) {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         Some(io::ErrorKind::ConnectionReset) => format!("connection reset before {answer}"),
         _ if error.is_connect() => format!("cannot connect: {root}"),
@@ -174,4 +185,40 @@ fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a
         next = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::FailureClass::{NodeLocal, RegistryUnavailable};
+    use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+    use super::*;
+    use crate::oci_layout::install_cryptography;
+
+    /// Stands for a connection that fails with this error.
+    struct Failing(Errno);
+
+    impl Resolve for Failing {
+        fn resolve(&self, _: Name) -> Resolving {
+            let failed: Result<Addrs, Box<dyn Error + Send + Sync>> = Err(io::Error::from(self.0).into());
+            Box::pin(std::future::ready(failed))
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_to_connect_is_the_nodes_own_if_its_cause_is() {
+        install_cryptography();
+        for (errno, class) in [
+            (Errno::MFILE, NodeLocal),
+            (Errno::ADDRNOTAVAIL, NodeLocal),
+            (Errno::PERM, NodeLocal),
+            (Errno::CONNREFUSED, RegistryUnavailable),
+            (Errno::HOSTUNREACH, RegistryUnavailable),
+        ] {
+            let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Failing(errno)).build().unwrap();
+            let error = client.get("http://r.example/v2/").send().await.unwrap_err();
+            let failed = failure("r.example:80", "http", None, Duration::from_secs(5), &error);
+            assert_eq!((failed.class, failed.endpoint.as_deref()), (class, Some("r.example:80")), "{errno:?}: {failed}");
+        }
+    }
 }
