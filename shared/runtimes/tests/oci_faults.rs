@@ -38,6 +38,7 @@ async fn failure_of(registry: &MemoryRegistry, node: &Node) -> PullFailure {
     let failure = node.pull(&image).await.expect_err("the pull fails");
     assert!(failure.text.len() < TEXT_MAX_BYTES, "{}", failure.text.len());
     assert!(!failure.text.contains('<') && !failure.text.contains("X-Secret"), "{failure}");
+    assert!(!failure.text.contains(char::is_control), "{failure:?}");
     assert_eq!(failure.text.starts_with("RegistryUnavailable: "), failure.class == RegistryUnavailable, "{failure}");
     assert_eq!(node.status(&image).await, None);
     let index = std::fs::read_to_string(node.store().join("index.json")).unwrap_or_default();
@@ -87,6 +88,13 @@ fn answers() -> Vec<Case> {
         case("page with the content type of JSON", answer(200, &[("content-type", "application/json")], page), Unknown, "web page", 0),
         case("no JSON", answer(200, &[], "certainly"), ContentInvalid, "cannot be read", 0),
         case("empty", answer(200, &[], ""), ContentInvalid, "cannot be read", 0),
+        case(
+            "media type with the codes of a terminal",
+            answer(200, &[("content-type", "application/vnd.oci.image.manifest.v1+json")], r#"{"mediaType":"\u001b[2Jx"}"#),
+            ContentInvalid,
+            "states that it is [2Jx",
+            0,
+        ),
         case("schema 1", answer(200, &[], r#"{"schemaVersion":1}"#), ContentInvalid, "schema 1", 0),
         case("no range was asked for", answer(416, &[], ""), Unknown, "416 Range Not Satisfiable for manifest 1", 1),
         case("teapot", answer(418, &[], ""), Unknown, "418", 1),

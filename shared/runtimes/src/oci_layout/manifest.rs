@@ -106,6 +106,10 @@ impl Manifest {
         if !body.is_empty() && known(header) && body != header {
             return Err(format!("the manifest came as {header} but states that it is {}", super::failure::bounded(body, 100)));
         }
+        // Its meaning would depend on the header, which the store does not keep, and on the program that reads it (CVE-2021-41190).
+        if document.manifests.is_some() && (document.config.is_some() || document.layers.is_some()) {
+            return Err("the manifest is an image and a list in one".to_owned());
+        }
         let name = if body.is_empty() { header } else { body };
         match (name, document.manifests) {
             (OCI_INDEX | DOCKER_LIST, None) => Err("the list of manifests has no manifests field".to_owned()),
@@ -222,6 +226,7 @@ mod tests {
         let list_as_image = r#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}"#;
         let traversal = image_text("").replace(&digest('b'), "sha256:../../../etc/passwd");
         let negative = image_text("").replace("\"size\":5", "\"size\":-5");
+        let both = image_text("\"manifests\":[],");
         for (text, header, part) in [
             ("", OCI_MANIFEST, "cannot be read"),
             ("{}", OCI_MANIFEST, "no config"),
@@ -229,6 +234,8 @@ mod tests {
             (list_as_image, OCI_MANIFEST, "states that it is"),
             (traversal.as_str(), OCI_MANIFEST, "cannot be read"),
             (negative.as_str(), OCI_MANIFEST, "cannot be read"),
+            (both.as_str(), OCI_MANIFEST, "an image and a list in one"),
+            (both.as_str(), OCI_INDEX, "an image and a list in one"),
             (r#"{"schemaVersion":1}"#, "application/json", "schema 1"),
             ("{}", "application/vnd.docker.distribution.manifest.v1+prettyjws", "schema 1"),
             ("{}", DOCKER_LIST, "no manifests field"),

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::download::Wanted;
-use super::failure::{Reach, StepFailure, bounded, of_pull};
+use super::failure::{Reach, StepFailure, of_pull, quotable};
 use super::layout::{Hasher, Layout, NewImage, PlatformFields, StatusCache, failed};
 use super::manifest::{self, Descriptor, ImageManifest, MANIFEST_MAX_BYTES, Manifest};
 use super::registry::{Answer, Question, Registries, Session};
@@ -332,8 +332,8 @@ async fn receive_manifest(session: &Session, mut answer: Answer, asked: Option<&
     {
         return Err(invalid(format!("the manifest is not the {named} that its header names")));
     }
-    let manifest = Manifest::parse(&content, answer.content_type())
-        .map_err(|what| invalid(bounded(&session.without_secrets(&what), 300).to_owned()))?;
+    let manifest =
+        Manifest::parse(&content, answer.content_type()).map_err(|what| invalid(quotable(&session.without_secrets(&what), 300)))?;
     let digest = asked.cloned().or(named).unwrap_or_else(|| Hasher::sha256(&content));
     Ok(Fetched { content, digest, manifest, limits: Vec::new() })
 }
