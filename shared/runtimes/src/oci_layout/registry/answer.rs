@@ -126,8 +126,9 @@ impl Answer {
 
     /// The failure that an error status means. `wall` is the time since 1970, for dates in headers; `secrets` are removed from quotes.
     pub(super) async fn failure(mut self, question: Question<'_>, wall: Duration, secrets: &Secrets) -> StepFailure {
-        // If the body breaks off or never ends, the status still counts.
-        let body = self.whole(ERROR_BODY_MAX_BYTES).await.ok().flatten().unwrap_or_default();
+        // If the body breaks off, never ends or takes too long, the status still counts.
+        let body = tokio::time::timeout(self.no_progress, self.whole(ERROR_BODY_MAX_BYTES)).await;
+        let body = body.ok().and_then(Result::ok).flatten().unwrap_or_default();
         let error = RegistryError::read(&body, secrets);
         let retry_after = retry_after(self.header(RETRY_AFTER.as_str()), wall);
         let web_page = self.is_web_page(&body);
@@ -265,6 +266,24 @@ mod tests {
         ] {
             assert_eq!(classify(StatusCode::from_u16(status).unwrap(), code, authoritative), class, "{status} {code:?} {authoritative}");
         }
+    }
+
+    /// On a paused clock the seconds pass at once.
+    #[tokio::test(start_paused = true)]
+    async fn error_body_that_takes_too_long_does_not_hold_up_the_failure() {
+        let second = Duration::from_secs(1);
+        let drip = futures::stream::unfold((), move |()| async move {
+            tokio::time::sleep(second).await;
+            Some((Ok::<_, std::convert::Infallible>(Bytes::from_static(b"x")), ()))
+        });
+        let mut response = http::Response::new(reqwest::Body::wrap_stream(drip));
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let url = Url::parse("https://r.example/v2/app/manifests/1").unwrap();
+        let answer = Answer::new(response.into(), url, true, second * 10);
+        let question = Question { kind: "manifests", name: "1", accept: "", from: 0, head: false };
+        let failure = answer.failure(question, Duration::ZERO, &Secrets::default());
+        let failure = tokio::time::timeout(second * 20, failure).await.expect("it ends in time");
+        assert_eq!((failure.class, failure.what.as_str()), (FailureClass::RateLimited, "429 Too Many Requests for manifest 1"));
     }
 
     #[test]
