@@ -120,6 +120,9 @@ async fn store_view_changes_nothing_and_finds_images() {
     assert!(StoreView::open(&missing).unwrap().is_none());
     check_writable(&missing).unwrap();
     assert!(!missing.exists());
+    fs::create_dir_all(missing.join(".fleetpull")).unwrap();
+    fs::write(missing.join(".fleetpull/pulls"), "").unwrap();
+    assert!(check_writable(&missing).unwrap_err().to_string().contains("/pulls is no folder"));
     fs::write(empty.path().join("file"), "").unwrap();
     let text = check_writable(&empty.path().join("file/store")).unwrap_err().to_string();
     assert!(text.contains("/file is no folder") && text.contains("--store"), "{text}");

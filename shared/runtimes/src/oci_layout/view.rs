@@ -45,7 +45,7 @@ impl StoreView {
 pub fn check_writable(store: &Path) -> Result<(), OpenError> {
     let whole = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
     let there = whole.ancestors().find(|place| place.symlink_metadata().is_ok()).unwrap_or(&whole);
-    let below = [".fleetpull", ".fleetpull/partial", "blobs", "blobs/sha256"].map(|name| whole.join(name));
+    let below = [".fleetpull", ".fleetpull/partial", ".fleetpull/pulls", "blobs", "blobs/sha256"].map(|name| whole.join(name));
     let folders = below.iter().map(std::path::PathBuf::as_path).filter(|folder| folder.symlink_metadata().is_ok());
     std::iter::once(there).chain(folders).try_for_each(|folder| {
         let written = can_be_written(folder);
