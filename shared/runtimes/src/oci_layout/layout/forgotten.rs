@@ -1,10 +1,11 @@
 //! Our own files that an interrupted pull left.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use safe_dir::SafeDir;
+
+use super::has_name;
 
 /// Calls `visit` with the name and size of each file that has not changed for longer than `age` and that no pull holds. The file is locked
 /// meanwhile, so that no pull resumes it.
@@ -14,11 +15,7 @@ pub(super) fn for_each_forgotten(folder: &SafeDir, wall: Duration, age: Duration
         let entry = file.metadata()?;
         let unchanged_for = |modified: std::time::SystemTime| wall.saturating_sub(modified.duration_since(UNIX_EPOCH).unwrap_or(wall));
         let is_old = entry.modified().is_ok_and(|modified| unchanged_for(modified) > age);
-        if !is_old || file.try_lock().is_err() {
-            continue;
-        }
-        // Before it was locked, a pull may have stored the file as a blob, and another pull may have begun a new one of that name.
-        if folder.metadata(&name)?.is_some_and(|named| named.ino() == entry.ino()) {
+        if is_old && file.try_lock().is_ok() && has_name(&file, folder, &name)? {
             visit(&name, entry.len());
         }
     }

@@ -18,6 +18,7 @@ mod unreferenced;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -247,6 +248,12 @@ fn new_file_in(folder: &SafeDir, kind: &str) -> io::Result<(String, File)> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether a file still has its name after it was locked: before that, another pull may have stored or removed it, and begun a new one.
+fn has_name(file: &File, folder: &SafeDir, name: &str) -> io::Result<bool> {
+    let inode = file.metadata()?.ino();
+    Ok(folder.metadata(name)?.is_some_and(|named| named.ino() == inode))
 }
 
 fn rename(from: &SafeDir, name: &str, to: &SafeDir, to_name: &str) -> io::Result<()> {

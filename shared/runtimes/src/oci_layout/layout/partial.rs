@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use image::Digest;
@@ -10,7 +9,7 @@ use safe_dir::SafeDir;
 
 use super::checked::Stamp;
 use super::hasher::{BATCH_BYTES, Hasher, hash_blocking};
-use super::{FILE_MODE, Layout, lock, rename};
+use super::{FILE_MODE, Layout, has_name, lock, rename};
 
 /// Pieces of at least this size are written directly, without the batch.
 const DIRECT_BYTES: usize = 64 * 1024;
@@ -57,9 +56,7 @@ impl Layout {
             }
             let file = folder.open_to_write(&name, FILE_MODE)?;
             lock::lock(&file, &folder.path().join(&name), &mut waiting).await?;
-            // The former holder of the lock may have renamed the file away, or removed it.
-            let own = file.metadata()?.ino();
-            if folder.metadata(&name)?.is_none_or(|entry| entry.ino() != own) {
+            if !has_name(&file, &folder, &name)? {
                 continue;
             }
             // Not earlier: a renamed file would be the stored blob, and a process that hashes it would see it change.
@@ -95,7 +92,7 @@ impl Layout {
         let name = partial_name(digest);
         let Ok(file) = folder.open_file(&name) else { return };
         // Locked until the file is removed, so that no pull resumes it in between.
-        if file.try_lock().is_ok() {
+        if file.try_lock().is_ok() && has_name(&file, &folder, &name).unwrap_or_default() {
             let _ = folder.remove_file(&name);
         }
     }
