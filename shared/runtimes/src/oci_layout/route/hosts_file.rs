@@ -8,9 +8,13 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
-use super::{DOCKER_HUB, DOCKER_HUB_HOST, Endpoint, TlsProfile};
+use super::{Endpoint, TlsProfile};
 use crate::keyring::without_login;
 
+/// Docker Hub's web site.
+const DOCKER_HUB: &str = "docker.io";
+/// Docker Hub's API host.
+const DOCKER_HUB_HOST: &str = "registry-1.docker.io";
 /// The capabilities that containerd knows; `push` and `referrers` do not matter for pulls.
 const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
 
@@ -148,7 +152,7 @@ fn base_of(address: &str, override_path: bool) -> Result<Url, String> {
     let path = if override_path || path.ends_with("/v2") { path } else { format!("{path}/v2") };
     url.set_path(&path);
     if url.host_str() == Some(DOCKER_HUB) {
-        // Docker Hub's web site, which containerd's examples name as the server.
+        // containerd's examples name it as the server.
         url.set_host(Some(DOCKER_HUB_HOST)).map_err(|error| error.to_string())?;
     }
     url.set_query(None);

@@ -19,10 +19,6 @@ pub(crate) use summary::{default_endpoint, route_summary};
 
 /// The largest `hosts.toml` that is read; one with 20 mirrors has 4 KiB.
 const HOSTS_FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// containerd's name of Docker Hub in folders and in `ns=`.
-const DOCKER_HUB: &str = "docker.io";
-/// Docker Hub's API host.
-const DOCKER_HUB_HOST: &str = "registry-1.docker.io";
 
 /// The TLS settings of an endpoint. Has a private key, so it is never printed.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,13 +66,13 @@ pub(crate) struct RouteOptions {
 /// The endpoints for `reference`, in order; the registry itself is last.
 pub(super) fn endpoints(reference: &Reference, options: &RouteOptions) -> Result<Vec<Endpoint>, StepFailure> {
     let registry = reference.registry();
-    let itself = registry_itself(registry, options)?;
+    let itself = registry_itself(reference, options)?;
     let mut endpoints = match folder(&options.config_path, registry)? {
         None => vec![itself],
         Some(folder) => hosts(&folder, itself)?,
     };
     for endpoint in &mut endpoints {
-        endpoint.stands_for = endpoint.mirror_of(registry);
+        endpoint.stands_for = endpoint.mirror_of(reference);
         endpoint.registry = registry.to_owned();
         if options.plain_http && endpoint.stands_for.is_none() {
             // The flag of one pull overrides the file.
@@ -100,12 +96,13 @@ pub(super) async fn endpoints_on_disk(reference: &Reference, options: &RouteOpti
 }
 
 /// The registry itself, as containerd reaches it: Docker Hub by its API host, this host without TLS.
-fn registry_itself(registry: &str, options: &RouteOptions) -> Result<Endpoint, StepFailure> {
-    let host = api_host(registry);
+fn registry_itself(reference: &Reference, options: &RouteOptions) -> Result<Endpoint, StepFailure> {
+    let host = reference.registry_host();
     let plain = options.plain_http || (is_loopback(host) && !host.ends_with(":443"));
     let scheme = if plain { "http" } else { "https" };
-    let base = Url::parse(&format!("{scheme}://{host}/v2"))
-        .map_err(|error| StepFailure::here(format!("{registry} is no address of a registry: {error}"), "check the image's name"))?;
+    let base = Url::parse(&format!("{scheme}://{host}/v2")).map_err(|error| {
+        StepFailure::here(format!("{} is no address of a registry: {error}", reference.registry()), "check the image's name")
+    })?;
     Ok(Endpoint::new(base))
 }
 
@@ -126,10 +123,10 @@ impl Endpoint {
     }
 
     /// The registry's name if this is another host than the registry's own.
-    fn mirror_of(&self, registry: &str) -> Option<String> {
-        let named = Url::parse(&format!("{}://{}", self.base.scheme(), api_host(registry)));
+    fn mirror_of(&self, reference: &Reference) -> Option<String> {
+        let named = Url::parse(&format!("{}://{}", self.base.scheme(), reference.registry_host()));
         let same = named.is_ok_and(|named| host_label(&named) == self.host);
-        (!same).then(|| registry.to_owned())
+        (!same).then(|| reference.registry().to_owned())
     }
 
     /// The audience for its logins, by the registry's own name or the mirror's.
@@ -145,11 +142,6 @@ impl Endpoint {
         let host = self.base.host_str().unwrap_or_default();
         self.base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
-}
-
-/// The API host of a registry.
-fn api_host(registry: &str) -> &str {
-    if registry == DOCKER_HUB { DOCKER_HUB_HOST } else { registry }
 }
 
 /// `host:port`; the port follows from the scheme if there is none.

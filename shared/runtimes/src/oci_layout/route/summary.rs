@@ -1,4 +1,5 @@
-//! The summary of a route: two nodes with the same hash see the same registry.
+//! The summary of a route: two nodes with the same hash ask the same endpoints. Headers and certificates of a `hosts.toml` are not in the
+//! hash, because they may be secret.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ const HASH_BYTES: usize = 8;
 /// The summary of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteSummary {
-    /// The hash of everything that affects what a node sees.
+    /// The hash of the endpoints: their order, addresses and capabilities, whether certificates are checked, and the proxies.
     pub(crate) hash: String,
     /// `host:port` of each endpoint in the order of use, each once.
     pub(crate) endpoints: Vec<String>,
@@ -44,7 +45,7 @@ pub(crate) fn route_summary(reference: &Reference, options: &RouteOptions) -> Op
 /// `host:port` of a registry's API without any `hosts.toml`.
 pub(crate) fn default_endpoint(reference: &Reference) -> String {
     let options = RouteOptions { config_path: PathBuf::new(), plain_http: false, tls_verify: true, own_proxies: false };
-    registry_itself(reference.registry(), &options).map_or_else(|_| reference.registry().to_owned(), |itself| itself.host)
+    registry_itself(reference, &options).map_or_else(|_| reference.registry().to_owned(), |itself| itself.host)
 }
 
 fn hash(endpoints: &[Endpoint], proxies: &Proxies) -> String {
