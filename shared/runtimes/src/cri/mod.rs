@@ -181,7 +181,7 @@ impl CriRuntime {
     async fn pull_with_logins(&self, request: &PullRequest) -> Result<PulledImage, PullFailure> {
         let reference = &request.reference;
         let credentials = self.keyring.lookup(&Audience::runtime(reference.repository())).await.map_err(|error| PullFailure {
-            class: error.class(),
+            class: FailureClass::NodeLocal,
             text: error.to_string(),
             ..PullFailure::default()
         })?;

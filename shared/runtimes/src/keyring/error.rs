@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use contract::FailureClass;
-
-/// Why the logins for a registry cannot be determined. Pulling without them would hide the cause, so the pull fails.
+/// Why the logins for a registry cannot be determined. Pulling without them would hide the cause, so the pull fails, as the
+/// node's own failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
     /// A named file does not exist, or an existing file cannot be read.
@@ -68,12 +67,4 @@ pub enum KeyringError {
         /// The time limit.
         limit: Duration,
     },
-}
-
-impl KeyringError {
-    /// The failure class: always the node's own.
-    #[must_use]
-    pub fn class(&self) -> FailureClass {
-        FailureClass::NodeLocal
-    }
 }

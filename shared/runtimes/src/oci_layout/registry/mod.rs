@@ -101,7 +101,7 @@ impl Session {
     ) -> Result<Self, StepFailure> {
         let audience = endpoint.audience(reference);
         let logins = keyring.lookup(&audience).await;
-        let logins = logins.map_err(|error| StepFailure { class: error.class(), ..StepFailure::here(error.to_string(), "") })?;
+        let logins = logins.map_err(|error| StepFailure::here(error.to_string(), ""))?;
         let mut secrets = Secrets::of(&logins);
         endpoint.headers.values().filter_map(|value| value.to_str().ok()).for_each(|value| {
             secrets.add(value);
