@@ -100,6 +100,16 @@ async fn root_refuses_a_store_that_other_users_own_or_may_write() {
     open(folder.path()).unwrap();
 }
 
+/// Who may open a lock's file may hold the lock, and so stop all pulls.
+#[test]
+fn other_users_cannot_open_the_files_of_locks() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).unwrap();
+    let mode = |name: &str| fs::metadata(folder.path().join("store").join(name)).unwrap().permissions().mode() & 0o077;
+    assert_eq!(mode(".fleetpull"), 0);
+    assert_ne!(mode("blobs"), 0, "images may be read");
+}
+
 #[tokio::test]
 async fn store_view_changes_nothing_and_finds_images() {
     let registry = registry().await;

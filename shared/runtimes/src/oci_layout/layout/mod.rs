@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use image::{Algorithm, Digest};
-use safe_dir::{PUBLIC_MODE, SafeDir};
+use safe_dir::{PRIVATE_MODE, PUBLIC_MODE, SafeDir};
 
 use super::failure::StepFailure;
 use checked::{Checked, Stamp};
@@ -54,7 +54,7 @@ const ALGORITHMS: [Algorithm; 3] = [Algorithm::Sha256, Algorithm::Sha384, Algori
 const INDEX: &str = "index.json";
 /// How many bytes are read of the file that makes a folder an image layout.
 const MARKER_MAX_BYTES: u64 = 64 * 1024;
-/// Everybody may read a store, and its owner may write it.
+/// Everybody may read a store's images, and its owner may write it.
 const FILE_MODE: u32 = 0o644;
 /// The log target for the order of disk operations; tests check there what outlives a power failure.
 const STEPS: &str = "runtimes::store_steps";
@@ -126,9 +126,10 @@ impl Layout {
         self.root.make_dir(BLOBS, PUBLIC_MODE)?.make_dir(algorithm.name(), PUBLIC_MODE)
     }
 
-    /// Makes the folders of our own files, which a store of another program lacks.
+    /// Makes the folders of our own files, which a store of another program lacks. Other users may not enter them: a user who may open a
+    /// lock's file may hold the lock, and so stop all pulls.
     pub(super) fn make_own_folders(&self) -> io::Result<()> {
-        let own = self.root.make_dir(OWN_FOLDER, PUBLIC_MODE)?;
+        let own = self.root.make_dir(OWN_FOLDER, PRIVATE_MODE)?;
         own.make_dir(PARTIALS, PUBLIC_MODE)?;
         own.make_dir(PULLS, PUBLIC_MODE).map(drop)
     }
