@@ -77,20 +77,7 @@ impl StepFailure {
 
     /// A failure of this node, independent of endpoints.
     pub(super) fn here(what: impl Into<String>, advice: &'static str) -> Self {
-        Self {
-            class: FailureClass::NodeLocal,
-            reach: Reach::Pull,
-            what: what.into(),
-            advice,
-            retry_after: None,
-            endpoint: None,
-            transport: false,
-            full_disk: false,
-            authoritative: false,
-            stage: Stage::default(),
-            no_such_platform: false,
-            limits: Vec::new(),
-        }
+        Self { reach: Reach::Pull, endpoint: None, advice, ..Self::at("", FailureClass::NodeLocal, what) }
     }
 
     /// The store could not be read or written.

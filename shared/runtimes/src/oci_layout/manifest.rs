@@ -1,6 +1,6 @@
 //! Parses manifests and lists, and chooses a list's entry for a platform.
 
-use image::{Digest, Platform};
+use image::{Digest, Platform, Reference};
 use serde::Deserialize;
 use url::Url;
 
@@ -167,6 +167,11 @@ impl ImageManifest {
     pub(super) fn size_bytes(&self) -> u64 {
         self.layers.iter().fold(self.config.size, |sum, layer| sum.saturating_add(layer.size))
     }
+}
+
+/// The name of the manifest that a reference asks for: its digest, else its tag.
+pub(super) fn name_of(reference: &Reference) -> &str {
+    reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str)
 }
 
 /// The entry of a list for a platform.

@@ -39,10 +39,8 @@ impl Prober {
     /// Asks each endpoint of a route in turn until one has the manifest.
     pub(crate) async fn probe(&self, route: &RouteOptions, reference: &Reference, trace: &TraceContext) -> Probe {
         let mut probe = Probe::default();
-        let by_digest = reference.digest().is_some();
-        let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
         let endpoints = route::endpoints_on_disk(reference, route).await.unwrap_or_default();
-        for endpoint in endpoints.into_iter().filter(able) {
+        for endpoint in endpoints.into_iter().filter(|endpoint| endpoint.serves(reference)) {
             let host = endpoint.host.clone();
             match self.ask(endpoint, reference, trace).await {
                 Ok(found) => return found,
@@ -58,7 +56,7 @@ impl Prober {
     async fn ask(&self, endpoint: Endpoint, reference: &Reference, trace: &TraceContext) -> Result<Probe, StepFailure> {
         let host = endpoint.host.clone();
         let session = Session::open(&self.registries, &self.keyring, endpoint, reference, (*trace).into()).await?;
-        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
+        let name = manifest::name_of(reference);
         let answer = session.ask(Question { kind: "manifests", name, accept: manifest::ACCEPT, from: 0, head: true }).await?;
         let digest = Digest::parse(answer.header("docker-content-digest")).ok().map(|digest| digest.to_string());
         Ok(Probe { resolved: true, digest, endpoint: Some(host), retry_after: None, limits: session.limits(&answer) })

@@ -134,9 +134,8 @@ impl Pull {
     /// Resolves the reference, and chooses the image for the platform from a list.
     async fn resolve(&self) -> Steps<Resolved> {
         let reference = &self.request.reference;
-        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
         let purpose = if reference.digest().is_some() { Purpose::Pull } else { Purpose::Resolve };
-        let mut fetched = self.manifest(name, reference.digest(), purpose).await?;
+        let mut fetched = self.manifest(manifest::name_of(reference), reference.digest(), purpose).await?;
         self.progress.set_limits(fetched.limits.clone());
         self.progress.resolved(Vec::new());
         let top = fetched.digest.clone();

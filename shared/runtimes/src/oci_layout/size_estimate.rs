@@ -1,6 +1,6 @@
 //! Size estimates: asks the registry which blobs an image has, with one request for the manifest and one more for each list of manifests.
 
-use image::{Digest, Platform};
+use image::Platform;
 
 use super::failure::{Reach, StepFailure, of_pull};
 use super::manifest::{self, Manifest};
@@ -15,11 +15,9 @@ impl Prober {
     pub(crate) async fn estimate_size(&self, route: &RouteOptions, request: &PullRequest) -> Result<SizeEstimate, PullFailure> {
         // The login is not reported here.
         let failed = |failures| of_pull(failures, String::new());
-        let by_digest = request.reference.digest().is_some();
-        let able = |endpoint: &Endpoint| if by_digest { endpoint.pull } else { endpoint.resolve };
         let endpoints = route::endpoints_on_disk(&request.reference, route).await.map_err(|failure| failed(vec![failure]))?;
         let mut failures = Vec::new();
-        for endpoint in endpoints.into_iter().filter(able) {
+        for endpoint in endpoints.into_iter().filter(|endpoint| endpoint.serves(&request.reference)) {
             match self.estimate_size_at(endpoint, request).await {
                 Ok(estimate) => return Ok(estimate),
                 Err(failure) => {
@@ -38,8 +36,7 @@ impl Prober {
     async fn estimate_size_at(&self, endpoint: Endpoint, request: &PullRequest) -> Result<SizeEstimate, StepFailure> {
         let reference = &request.reference;
         let session = Session::open(&self.registries, &self.keyring, endpoint, reference, request.into()).await?;
-        let name = reference.digest().map_or_else(|| reference.tag().unwrap_or_default(), Digest::as_str);
-        let mut fetched = fetch_manifest(&session, name, reference.digest()).await?;
+        let mut fetched = fetch_manifest(&session, manifest::name_of(reference), reference.digest()).await?;
         let digest = fetched.digest.clone();
         let wanted = request.platform.clone().unwrap_or_else(Platform::host);
         for _ in 0..=LISTS_MAX {

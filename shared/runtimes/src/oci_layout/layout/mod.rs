@@ -156,11 +156,6 @@ impl Layout {
         }
     }
 
-    /// Whether the blob is present with this size.
-    pub(super) fn has_blob(&self, digest: &Digest, size: u64) -> io::Result<bool> {
-        Ok(self.stamp_of_size(digest, size)?.is_some())
-    }
-
     /// A small blob's content, if it is present and not longer than `limit`.
     pub(super) fn read_blob(&self, digest: &Digest, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_blob(digest)? else { return Ok(None) };

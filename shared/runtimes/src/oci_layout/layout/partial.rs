@@ -99,7 +99,7 @@ impl Layout {
 
     /// How many bytes of the blob are stored, complete or partial.
     pub(in crate::oci_layout) fn stored_bytes(&self, digest: &Digest, size: u64) -> u64 {
-        if self.has_blob(digest, size).unwrap_or_default() {
+        if self.stamp_of_size(digest, size).is_ok_and(|stamp| stamp.is_some()) {
             return size;
         }
         let partial = self.partials().and_then(|folder| folder.metadata(&partial_name(digest)));

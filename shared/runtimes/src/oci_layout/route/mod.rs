@@ -122,6 +122,11 @@ impl Endpoint {
         }
     }
 
+    /// Whether it may be asked for the manifest of this reference.
+    pub(super) fn serves(&self, reference: &Reference) -> bool {
+        if reference.digest().is_some() { self.pull } else { self.resolve }
+    }
+
     /// The registry's name if this is another host than the registry's own.
     fn mirror_of(&self, reference: &Reference) -> Option<String> {
         let named = Url::parse(&format!("{}://{}", self.base.scheme(), reference.registry_host()));
