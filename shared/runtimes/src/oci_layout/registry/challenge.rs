@@ -11,6 +11,9 @@ use super::Session;
 /// The most repositories whose challenge is cached. If there are more, all are dropped, which costs each one request.
 const CHALLENGES_MAX: usize = 256;
 
+/// The longest challenge that is read, in bytes; a real one has less than 1 KiB. Each cached token and challenge has its texts.
+const CHALLENGE_MAX_BYTES: usize = 16 * 1024;
+
 /// A challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
@@ -25,7 +28,8 @@ impl Challenge {
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut found = None;
         for value in headers.get_all(WWW_AUTHENTICATE) {
-            let Some(challenges) = value.to_str().ok().and_then(|text| http_auth::parse_challenges(text).ok()) else { continue };
+            let text = value.to_str().ok().filter(|text| text.len() <= CHALLENGE_MAX_BYTES);
+            let Some(challenges) = text.and_then(|text| http_auth::parse_challenges(text).ok()) else { continue };
             for challenge in challenges {
                 match Self::read(&challenge) {
                     Some(bearer @ Self::Bearer { .. }) => return Some(bearer),
@@ -82,6 +86,7 @@ mod tests {
             })
         };
         let plain = r#"Bearer realm="https://auth.example/token",service="registry.example""#;
+        let long = format!(r#"{plain},scope="{}""#, "x".repeat(CHALLENGE_MAX_BYTES));
         for (values, expected) in [
             (vec![plain], bearer("")),
             (vec![r#"Basic realm="x""#, plain], bearer("")),
@@ -91,6 +96,7 @@ mod tests {
             ),
             (vec![r#"Basic realm="x""#], Some(Challenge::Basic)),
             (vec![r#"Bearer service="x""#], None),
+            (vec![long.as_str()], None),
             (vec!["Negotiate"], None),
             (vec!["\"broken"], None),
             (vec![], None),

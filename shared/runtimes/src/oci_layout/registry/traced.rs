@@ -8,8 +8,11 @@ use spans::{Kind, Span};
 use url::Url;
 
 use crate::keyring::Secrets;
-use crate::oci_layout::failure::StepFailure;
+use crate::oci_layout::failure::{StepFailure, bounded};
 use crate::port::PullRequest;
+
+/// The longest address in a span, in bytes; a registry may redirect to one of 400 KiB.
+const ADDRESS_MAX_BYTES: usize = 2_048;
 
 /// The trace that requests belong to.
 #[derive(Clone, Debug)]
@@ -83,7 +86,7 @@ pub(super) fn end(span: &Span, answered: &Result<reqwest::Response, StepFailure>
     }
 }
 
-/// An address without its login and query, which may have a signature, and without the secrets that the registry got.
+/// The beginning of an address, without its login and query, which may have a signature, and without the secrets that the registry got.
 fn shown(url: &Url, secrets: &Secrets) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
@@ -91,7 +94,7 @@ fn shown(url: &Url, secrets: &Secrets) -> String {
     // Fails only for addresses that cannot have a login.
     let _ = shown.set_username("");
     let _ = shown.set_password(None);
-    secrets.redact(shown.as_str()).into_owned()
+    bounded(&secrets.redact(shown.as_str()), ADDRESS_MAX_BYTES).to_owned()
 }
 
 #[cfg(test)]
@@ -102,6 +105,12 @@ mod tests {
     fn address_is_shown_without_login_query_and_fragment() {
         let url: Url = "https://user:secret@r.example:5000/v2/a/blobs/sha256:1?X-Amz-Signature=secret#x".parse().expect("a URL");
         assert_eq!(shown(&url, &Secrets::default()), "https://r.example:5000/v2/a/blobs/sha256:1");
+    }
+
+    #[test]
+    fn long_address_is_cut() {
+        let url: Url = format!("https://r.example/{}", "x".repeat(100_000)).parse().expect("a URL");
+        assert_eq!(shown(&url, &Secrets::default()).len(), ADDRESS_MAX_BYTES);
     }
 
     #[test]
