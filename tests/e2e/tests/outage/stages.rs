@@ -12,7 +12,7 @@ use support::requirement::met;
 
 const OUTAGE: Duration = Duration::from_secs(60);
 const IMAGES: usize = 3;
-const AGENTS_AT_ONCE: usize = 60;
+const AGENTS_AT_ONCE: usize = 30;
 /// The longest time until an agent that has just started shares: until it has read the fleet's reports, it goes by its own rule; on a busy
 /// machine for a second or two.
 const SHARE_WITHIN: Duration = Duration::from_secs(30);

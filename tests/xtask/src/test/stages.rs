@@ -1,11 +1,11 @@
 //! Decides which executable runs when.
 //!
 //! Outages run first and alone: agents wait there for minutes, several outages run at once, and their results are measured in seconds.
-//! During simulations, also at the scheduler's idle priority, a machine with two slow cores answered so late that bars were missed.
+//! During simulations, also at the scheduler's idle priority, a machine with two slow cores answered so late that bars were missed: its
+//! two processors are one core, and each is slower while the other works.
 //!
-//! Then two lanes run at the same time. One runs the outages of which few run at once, so that simulations at the same time do no harm, and the
-//! other tests of the program, of which many wait. The other lane runs the simulations, which need only processor time, and get what the
-//! agents leave. The lane that is ready first begins with the tests of single crates, and then both run these.
+//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the simulations, which need only processor
+//! time, and get what the agents leave. The lane that is ready first begins with the tests of single crates, and then both run these.
 
 use super::executables::{Executable, Priority};
 use super::lanes::{Job, Phase};
@@ -14,7 +14,7 @@ use super::lanes::{Job, Phase};
 const FLEETS: &str = "fleet";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
-/// Tests of these modules run without other agents, so many at once: those of a slow bus, which is at its limits, so that a busy machine
+/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine
 /// decides whether an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both
 /// cores for its agents.
 const ALONE: [(&str, &str); 4] =
@@ -51,7 +51,7 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 2] {
                     job.args([module, "--test-threads", at_once]);
                     Job::new(stage, job)
                 };
-                program.extend(ALONE.map(|(name, at_once)| module("outages", name, at_once)));
+                outages.extend(ALONE.map(|(name, at_once)| module("outages", name, at_once)));
                 program.extend([module("program", LONG, "1"), Job::new("program", rest)]);
             }
             (_, "test") => {
@@ -111,13 +111,13 @@ mod tests {
             [
                 vec![
                     "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: --skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --skip nonsense::flood --test-threads 6".to_owned(),
-                ],
-                vec![],
-                vec![
                     "outages: all-0 outage::slow --test-threads 2".to_owned(),
                     "outages: all-0 outage::observe --test-threads 1".to_owned(),
                     "outages: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
                     "outages: all-0 nonsense::flood --test-threads 1".to_owned(),
+                ],
+                vec![],
+                vec![
                     "program: all-0 chaos:: --test-threads 1".to_owned(),
                     format!("program: all-0 {skips}"),
                 ],

@@ -281,7 +281,8 @@ mod tests {
         let url = Url::parse("https://r.example/v2/app/manifests/1").unwrap();
         let answer = Answer::new(response.into(), url, true, second * 10);
         let question = Question { kind: "manifests", name: "1", accept: "", from: 0, head: false };
-        let failure = answer.failure(question, Duration::ZERO, &Secrets::default());
+        let secrets = Secrets::default();
+        let failure = answer.failure(question, Duration::ZERO, &secrets);
         let failure = tokio::time::timeout(second * 20, failure).await.expect("it ends in time");
         assert_eq!((failure.class, failure.what.as_str()), (FailureClass::RateLimited, "429 Too Many Requests for manifest 1"));
     }
