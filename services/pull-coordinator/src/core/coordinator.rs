@@ -118,13 +118,14 @@ impl Coordinator {
     }
 
     fn alarm_rang(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.write_if_clock_was_set(now, effects);
         while let Some(alarm) = self.alarms.take_due(now.monotonic) {
             match alarm {
                 Alarm::Patience(flight) => self.patience_over(now, flight, effects),
                 Alarm::Manifest(flight) => self.manifest_due(now, flight, effects),
                 Alarm::Clearance(flight) => self.clearance_due(now, flight, effects),
                 Alarm::StandingPull(standing_pull) => self.standing_pull_due(now, standing_pull, effects),
-                Alarm::StandingPullFile => self.write_standing_pulls_again(effects),
+                Alarm::StandingPullFile => self.write_standing_pulls_again(now, effects),
             }
         }
     }

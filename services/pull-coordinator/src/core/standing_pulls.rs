@@ -17,7 +17,7 @@ use super::coordinator::Coordinator;
 use super::kubelet_messages;
 use super::outcomes;
 use super::request::{Stage, milliseconds, policy_of};
-use super::step::{Effect, KeptStandingPull, RequestId};
+use super::step::{Effect, RequestId};
 
 /// The most standing pulls of a node; no node has room for so many images.
 const STANDING_PULLS_MAX: usize = 1_000;
@@ -41,6 +41,8 @@ pub(super) struct StandingPulls {
     last_run: u64,
     /// How many writes to disk have begun.
     writings: u64,
+    /// When the last write began; before the first write, when the stored ones were loaded.
+    written_at: Option<Now>,
     /// True if they differ from the last write.
     changed: bool,
     /// True while a write is under way.
@@ -51,9 +53,9 @@ pub(super) struct StandingPulls {
 #[derive(Debug)]
 struct StandingPull {
     ask: EnsureImage,
-    since_ms: u64,
-    until_ms: u64,
-    /// As `until_ms`, on the monotonic clock.
+    /// The time from its beginning to its end.
+    whole: Duration,
+    /// Its end on the monotonic clock: the wall clock may be set while it stands.
     until: Duration,
     trace: TraceContext,
     /// The run under way.
@@ -67,6 +69,17 @@ struct StandingPull {
     written: bool,
     /// Detached callers to answer once it is written, with the message of their answer.
     detached: Vec<(RequestId, String)>,
+}
+
+impl StandingPull {
+    fn left(&self, now: Now) -> Duration {
+        self.until.saturating_sub(now.monotonic)
+    }
+
+    /// For how long it has existed.
+    fn age(&self, now: Now) -> Duration {
+        self.whole.saturating_sub(self.left(now))
+    }
 }
 
 impl StandingPulls {
@@ -152,15 +165,10 @@ impl Coordinator {
         let mut message = String::new();
         match self.standing_pulls.standing.get(&id) {
             Some(standing_pull) if id != asked => {
-                let since = Duration::from_millis(now.wall_ms().saturating_sub(standing_pull.since_ms));
+                let age = standing_pull.age(now);
                 self.extend(id, now, wait, effects);
-                let left = self
-                    .standing_pulls
-                    .standing
-                    .get(&id)
-                    .map(|standing_pull| standing_pull.until.saturating_sub(now.monotonic))
-                    .unwrap_or_default();
-                message = kubelet_messages::already_standing(since, left);
+                let left = self.standing_pulls.standing.get(&id).map(|standing_pull| standing_pull.left(now)).unwrap_or_default();
+                message = kubelet_messages::already_standing(age, left);
             }
             Some(standing_pull) if !is_same(&standing_pull.ask, &ask) => {
                 let outcome = refusal(kubelet_messages::other_standing_pull(&standing_pull.ask.image), trace);
@@ -173,10 +181,8 @@ impl Coordinator {
             }
             None => {
                 let ask = EnsureImage { standing_pull: Some(id), timeout_ms: None, ..ask };
-                let until_ms = now.wall_ms().saturating_add(milliseconds(wait));
-                let kept = KeptStandingPull { standing_pull: id, ask, since_ms: now.wall_ms(), until_ms };
-                self.keep(kept, now.monotonic.saturating_add(wait), trace);
-                self.write_standing_pulls(effects);
+                self.keep(id, ask, wait, now.monotonic.saturating_add(wait), trace);
+                self.write_standing_pulls(now, effects);
                 self.begin_run(now, id, effects);
             }
         }
@@ -188,7 +194,7 @@ impl Coordinator {
             standing_pull.detached.push((caller, message));
             // If an earlier write failed, no write is under way that would answer the caller.
             self.standing_pulls.changed |= !standing_pull.in_writing;
-            self.write_standing_pulls(effects);
+            self.write_standing_pulls(now, effects);
         } else {
             effects.push(Effect::Answer { request: caller, outcome: stands(id, trace, message) });
         }
@@ -232,8 +238,8 @@ impl Coordinator {
         if until <= standing_pull.until {
             return;
         }
+        standing_pull.whole = standing_pull.whole.saturating_add(until - standing_pull.until);
         standing_pull.until = until;
-        standing_pull.until_ms = now.wall_ms().saturating_add(milliseconds(wait));
         // While no run is under way the alarm is for the next run, which does not move.
         if standing_pull.run.is_some() {
             self.alarms.set(Alarm::StandingPull(id), until);
@@ -241,15 +247,13 @@ impl Coordinator {
         // A write under way has the shorter time.
         (standing_pull.written, standing_pull.in_writing) = (false, false);
         self.standing_pulls.changed = true;
-        self.write_standing_pulls(effects);
+        self.write_standing_pulls(now, effects);
     }
 
-    fn keep(&mut self, kept: KeptStandingPull, until: Duration, trace: TraceContext) {
-        let KeptStandingPull { standing_pull: id, ask, since_ms, until_ms } = kept;
+    fn keep(&mut self, id: StandingPullId, ask: EnsureImage, whole: Duration, until: Duration, trace: TraceContext) {
         let standing_pull = StandingPull {
             ask,
-            since_ms,
-            until_ms,
+            whole,
             until,
             trace,
             run: None,
@@ -296,9 +300,8 @@ impl Coordinator {
         let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) else { return };
         if matches!(outcome.outcome, OutcomeKind::Pulled | OutcomeKind::Present) {
             // The run knows only its own wait. The runs before it failed, and belong to the wait for the image.
-            let lasted_ms = now.wall_ms().saturating_sub(standing_pull.since_ms);
-            let waiting_ms = outcome.waiting_ms.max(lasted_ms.saturating_sub(outcome.duration_ms));
-            return self.finish(id, PullOutcome { waiting_ms, ..outcome }, effects);
+            let waiting_ms = outcome.waiting_ms.max(milliseconds(standing_pull.age(now)).saturating_sub(outcome.duration_ms));
+            return self.finish(now, id, PullOutcome { waiting_ms, ..outcome }, effects);
         }
         standing_pull.run = None;
         let next = match outcome.next_attempt_ms {
@@ -318,10 +321,9 @@ impl Coordinator {
     fn standing_pull_over(&mut self, now: Now, id: StandingPullId, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
         let status = self.standing_pull_status(now, id, standing_pull);
-        let limit = Duration::from_millis(standing_pull.until_ms.saturating_sub(standing_pull.since_ms));
         let outcome = PullOutcome {
             timed_out: true,
-            message: kubelet_messages::standing_pull_over(limit, &status.cause),
+            message: kubelet_messages::standing_pull_over(standing_pull.whole, &status.cause),
             class: Some(status.class.unwrap_or(FailureClass::Unknown)),
             next_attempt_ms: status.next_attempt_ms,
             learned_by: status.learned_by,
@@ -330,14 +332,14 @@ impl Coordinator {
             ..refusal(String::new(), standing_pull.trace)
         };
         self.end_run(now, id, effects);
-        self.finish(id, outcome, effects);
+        self.finish(now, id, outcome, effects);
     }
 
     pub(super) fn standing_pull_cancelled(&mut self, now: Now, id: StandingPullId, by: &str, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.get(&id) else { return };
         let outcome = refusal(kubelet_messages::standing_pull_cancelled(&standing_pull.ask.image, by), standing_pull.trace);
         self.end_run(now, id, effects);
-        self.finish(id, outcome, effects);
+        self.finish(now, id, outcome, effects);
     }
 
     /// Ends the run under way; its flight goes on if it has other callers.
@@ -347,7 +349,7 @@ impl Coordinator {
         self.time_over(now, run, effects);
     }
 
-    fn finish(&mut self, id: StandingPullId, outcome: PullOutcome, effects: &mut Vec<Effect>) {
+    fn finish(&mut self, now: Now, id: StandingPullId, outcome: PullOutcome, effects: &mut Vec<Effect>) {
         let Some(standing_pull) = self.standing_pulls.standing.remove(&id) else { return };
         self.standing_pulls.changes += 1;
         self.alarms.clear(Alarm::StandingPull(id));
@@ -361,7 +363,7 @@ impl Coordinator {
             effects.push(Effect::Answer { request, outcome: PullOutcome { standing_pull: Some(id), ..outcome.clone() } });
         }
         self.standing_pulls.changed = true;
-        self.write_standing_pulls(effects);
+        self.write_standing_pulls(now, effects);
     }
 
     /// Answers a caller whose time-out is over; the standing pull goes on.

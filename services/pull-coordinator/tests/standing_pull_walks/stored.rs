@@ -1,9 +1,11 @@
 //! Standing pulls that are stored: callers that detach and equal pulls that become one, and standing pulls after a restart.
 
-use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
-use pull_coordinator::core::{Input, KeptStandingPull, Policy};
+use std::time::Duration;
 
-use super::{cancel, id, named};
+use contract::messages::pull_coordinator::{EnsureImage, PullPolicy};
+use pull_coordinator::core::{Effect, Input, KeptStandingPull, Policy};
+
+use super::{bring, cancel, id, named};
 use crate::world::{World, flight_of, names, pod, standing};
 
 fn writing() -> Policy {
@@ -201,4 +203,33 @@ fn unset_clock_extends_no_standing_pull() {
     assert_eq!(world.core.standing_pulls(world.now)[0].left_ms, 60_000);
     world.let_pass(60_000);
     assert_eq!(world.core.standing_pulls(world.now), []);
+}
+
+#[test]
+fn standing_pull_that_began_before_the_clock_was_set_keeps_its_age_and_its_end() {
+    let mut world = World::pulling(writing());
+    let (caller, effects) = world.ask(named("a:1", 1));
+    let effects = world.answer_until_clearance(effects);
+    let flight = flight_of(&effects);
+    world.settle(effects);
+    world.give(Input::StandingPullsKept { error: None });
+    world.pass(10_000);
+    assert_eq!(world.give(Input::AlarmRang), [], "the clock runs on");
+    world.now.wall += Duration::from_secs(1_700_000_000);
+    let effects = world.give(Input::AlarmRang);
+    let [Effect::KeepStandingPulls { standing_pulls }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!((standing_pulls[0].since_ms, standing_pulls[0].until_ms), (1_700_000_000_000, 1_700_000_060_000));
+    assert_eq!(world.give(Input::StandingPullsKept { error: None }), []);
+    assert_eq!(world.give(Input::AlarmRang), [], "it is written once");
+    let status = world.core.standing_pulls(world.now).remove(0);
+    assert_eq!((status.since_ms, status.left_ms), (10_000, 50_000));
+
+    let mut restarted = World::pulling(writing());
+    restarted.now.wall = world.now.wall + Duration::from_secs(5);
+    restarted.give(Input::StandingPullsLoaded { standing_pulls: standing_pulls.clone() });
+    let status = restarted.core.standing_pulls(restarted.now).remove(0);
+    assert_eq!((status.since_ms, status.left_ms), (15_000, 45_000));
+
+    bring(&mut world, flight);
+    assert_eq!(world.answer_to(caller).waiting_ms, 10_000);
 }

@@ -9,10 +9,13 @@ use super::{STANDING_PULLS_MAX, StandingPulls, stands, wait_of};
 use crate::core::alarms::Alarm;
 use crate::core::coordinator::Coordinator;
 use crate::core::kubelet_messages;
+use crate::core::request::milliseconds;
 use crate::core::step::{Effect, KeptStandingPull, RequestId};
 
 /// The pause before a failed write is repeated.
 const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// If wall clock and monotonic clock differ by more than this, the wall clock was set.
+const CLOCK_SET_BY: Duration = Duration::from_secs(60);
 
 impl StandingPulls {
     /// Removes a detached caller that waits for a write; returns its standing pull.
@@ -28,15 +31,16 @@ impl StandingPulls {
 impl Coordinator {
     /// Restores stored standing pulls for the rest of their time.
     pub(in crate::core) fn standing_pulls_loaded(&mut self, now: Now, standing_pulls: Vec<KeptStandingPull>) {
+        self.standing_pulls.written_at = Some(now);
         for kept in standing_pulls.into_iter().take(STANDING_PULLS_MAX) {
             if self.standing_pulls.standing.contains_key(&kept.standing_pull) || wait_of(&kept.ask).is_none() {
                 continue;
             }
             // If the clock is not set yet, the rest is at most the whole time.
-            let whole = kept.until_ms.saturating_sub(kept.since_ms);
-            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms()).min(whole));
+            let whole = Duration::from_millis(kept.until_ms.saturating_sub(kept.since_ms));
+            let left = Duration::from_millis(kept.until_ms.saturating_sub(now.wall_ms())).min(whole);
             let (id, trace) = (kept.standing_pull, TraceContext::root(&mut self.random));
-            self.keep(kept, now.monotonic.saturating_add(left), trace);
+            self.keep(id, kept.ask, whole, now.monotonic.saturating_add(left), trace);
             if let Some(standing_pull) = self.standing_pulls.standing.get_mut(&id) {
                 standing_pull.written = true;
             }
@@ -44,21 +48,33 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn write_standing_pulls(&mut self, effects: &mut Vec<Effect>) {
+    /// Writes the standing pulls again if the wall clock was set since the last write: only the file has times of that clock. So a standing
+    /// pull keeps its rest when the agent restarts, even if it began before the clock was set.
+    pub(in crate::core) fn write_if_clock_was_set(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let Some(written_at) = self.standing_pulls.written_at else { return };
+        let expected = written_at.after(now.monotonic.saturating_sub(written_at.monotonic));
+        if expected.wall.abs_diff(now.wall) > CLOCK_SET_BY {
+            self.standing_pulls.changed = true;
+            self.write_standing_pulls(now, effects);
+        }
+    }
+
+    pub(super) fn write_standing_pulls(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if !self.policy.writes_standing_pulls || !self.standing_pulls.changed || self.standing_pulls.writing {
             return;
         }
         self.alarms.clear(Alarm::StandingPullFile);
         (self.standing_pulls.changed, self.standing_pulls.writing) = (false, true);
         self.standing_pulls.writings += 1;
+        self.standing_pulls.written_at = Some(now);
         let mut standing_pulls = Vec::with_capacity(self.standing_pulls.standing.len());
         for (id, standing_pull) in &mut self.standing_pulls.standing {
             standing_pull.in_writing = true;
             standing_pulls.push(KeptStandingPull {
                 standing_pull: *id,
                 ask: standing_pull.ask.clone(),
-                since_ms: standing_pull.since_ms,
-                until_ms: standing_pull.until_ms,
+                since_ms: now.wall_ms().saturating_sub(milliseconds(standing_pull.age(now))),
+                until_ms: now.wall_ms().saturating_add(milliseconds(standing_pull.left(now))),
             });
         }
         effects.push(Effect::KeepStandingPulls { standing_pulls });
@@ -79,12 +95,12 @@ impl Coordinator {
         if error.is_some() {
             self.alarms.set(Alarm::StandingPullFile, now.monotonic + WRITE_AGAIN_AFTER);
         }
-        self.write_standing_pulls(effects);
+        self.write_standing_pulls(now, effects);
     }
 
-    pub(in crate::core) fn write_standing_pulls_again(&mut self, effects: &mut Vec<Effect>) {
+    pub(in crate::core) fn write_standing_pulls_again(&mut self, now: Now, effects: &mut Vec<Effect>) {
         self.standing_pulls.changed = true;
-        self.write_standing_pulls(effects);
+        self.write_standing_pulls(now, effects);
     }
 
     /// Answers a detached caller whose time is over before the write is.
