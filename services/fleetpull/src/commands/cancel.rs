@@ -23,10 +23,10 @@ const SHOWN: usize = 10;
 pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
     ask_fleet(&args.asked.question, "error", async |client| {
         let nodes = client.selected_nodes(&args.asked).await?;
-        let (standing_pulls, answering) = standing(&client, &nodes).await;
+        let (standing_pulls, answering, are_all) = standing(&client, &nodes).await;
         let silent = client.silent_of(&args.asked, &nodes).await;
         silent::sentence(&silent).iter().for_each(|sentence| output::remark(sentence));
-        let mut exit = if answering.len() == nodes.len() { Exit::Success } else { Exit::Failure };
+        let mut exit = if are_all { Exit::Success } else { Exit::Failure };
         let now_ms = client.clock().now().wall_ms();
         let (selected, others): (Vec<_>, Vec<_>) = standing_pulls.into_iter().partition(|(_, status)| is_selected(&args.what, status));
         if selected.is_empty() {
@@ -46,6 +46,9 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
                 match answer {
                     Ok(done) => {
                         done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms));
+                        if done.left_out > 0 {
+                            output::remark(&format!("{node}: {} more were cancelled, which one answer does not take", done.left_out));
+                        }
                         if let Some(problem) = done.problem {
                             output::remark(&format!("{node}: {problem}"));
                             exit = Exit::Failure;
@@ -110,19 +113,21 @@ fn why_it_goes_on(node: &NodeName, pull: &PullStatus, standing: usize) -> String
     }
 }
 
-/// Every standing pull of `nodes`, and the nodes that answer. Reports on stderr the nodes that do not answer.
-async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Vec<NodeName>) {
-    let (mut standing_pulls, mut answering) = (Vec::new(), Vec::new());
+/// The standing pulls of `nodes`, the nodes that answer, and whether these are all. Reports on stderr what is missing.
+async fn standing(client: &FleetClient, nodes: &[NodeName]) -> (Vec<(NodeName, StandingPullStatus)>, Vec<NodeName>, bool) {
+    let (mut standing_pulls, mut answering, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for (node, answer) in client.ask_each(nodes, &ListStandingPulls {}).await {
         match answer {
             Ok(list) => {
+                missing.extend(standing_pull::left_out(&node, &list));
                 standing_pulls.extend(list.standing_pulls.into_iter().map(|status| (node.clone(), status)));
                 answering.push(node);
             }
-            Err(silence) => output::remark(&format!("{node}: {silence}")),
+            Err(silence) => missing.push(format!("{node}: {silence}")),
         }
     }
-    (standing_pulls, answering)
+    missing.iter().for_each(|what| output::remark(what));
+    (standing_pulls, answering, missing.is_empty())
 }
 
 /// True if `what` is the beginning of the standing pull's id, or its image in any spelling.

@@ -71,7 +71,7 @@ pub(super) fn carry_out(args: &PullsArgs) -> Result<Exit> {
     })
 }
 
-/// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer.
+/// Asks each node for its pulls and standing pulls. Also returns messages about nodes that did not answer, or not with all.
 async fn ask(client: &FleetClient, nodes: &[NodeName]) -> (Vec<NodePulls>, Vec<String>) {
     let pulls: Vec<Answer<PullList>> = client.ask_each(nodes, &ListPulls {}).await;
     let answering: Vec<NodeName> = pulls.iter().filter(|(_, answer)| answer.is_ok()).map(|(node, _)| node.clone()).collect();
@@ -88,7 +88,10 @@ fn joined(pulls: Vec<Answer<PullList>>, mut standing_pulls: Vec<Answer<StandingP
             Ok(list) => {
                 let place = standing_pulls.iter().position(|(other, _)| *other == node);
                 let standing_pulls = match place.map(|place| standing_pulls.swap_remove(place).1) {
-                    Some(Ok(standing)) => standing.standing_pulls,
+                    Some(Ok(standing)) => {
+                        unanswered.extend(standing_pull::left_out(&node, &standing));
+                        standing.standing_pulls
+                    }
                     Some(Err(silence)) if list.standing > 0 => {
                         unanswered.push(format!("{node}: its {} standing pulls are not listed: {silence}", list.standing));
                         Vec::new()
@@ -303,13 +306,17 @@ mod tests {
         let late = || Err("the agent of n1 is silent for 3s".to_owned());
         for (count, listed, shown, expected) in [
             (1, Ok(vec![standing("held", "", Value::Null)]), 1, None),
+            (3, Ok(vec![standing("held", "", Value::Null)]), 1, Some("n1: 2 more standing pulls, which one answer does not take")),
             (7, late(), 0, Some("n1: its 7 standing pulls are not listed: the agent of n1 is silent for 3s")),
             (0, Ok(Vec::new()), 0, None),
             // An agent of an older version does not know the question.
             (0, late(), 0, None),
         ] {
             let pulls = PullList { standing: count, ..PullList::default() };
-            let standing_pulls = listed.map(|standing_pulls| StandingPullList { standing_pulls });
+            let standing_pulls = listed.map(|standing_pulls| {
+                let left_out = count - standing_pulls.len() as u64;
+                StandingPullList { standing_pulls, left_out }
+            });
             let (answered, unanswered) = joined(vec![(node("n1"), Ok(pulls))], vec![(node("n1"), standing_pulls)]);
             assert_eq!(answered.iter().map(|of_node| of_node.standing_pulls.len()).sum::<usize>(), shown);
             assert_eq!(unanswered.first().map(String::as_str), expected);

@@ -1,6 +1,6 @@
 //! A standing pull, as text and as JSON.
 
-use contract::messages::pull_coordinator::{StandingPullState, StandingPullStatus};
+use contract::messages::pull_coordinator::{StandingPullList, StandingPullState, StandingPullStatus};
 use contract::{FailureClass, NodeName, PodRef, StandingPullId};
 use serde::Serialize;
 
@@ -69,6 +69,12 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
         Cell::age(status.left_ms),
         Cell::from(status.standing_pull.to_string()),
     ]
+}
+
+/// Says how many standing pulls the list of a node leaves out. None if it has all.
+#[must_use]
+pub fn left_out(node: &NodeName, list: &StandingPullList) -> Option<String> {
+    (list.left_out > 0).then(|| format!("{node}: {} more standing pulls, which one answer does not take", list.left_out))
 }
 
 /// The pulls of a node or of a fleet in figures. Each pull is running or waiting; those of standing pulls are named once more.

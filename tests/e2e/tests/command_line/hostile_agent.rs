@@ -92,7 +92,7 @@ fn standing_pulls() -> StandingPullList {
     let standing_pull = StandingPullId::random(&mut Random::seeded(4));
     let status: StandingPullStatus =
         serde_json::from_value(json!({ "standing_pull": standing_pull, "image": BAD, "state": "held", "cause": BAD })).unwrap();
-    StandingPullList { standing_pulls: vec![status] }
+    StandingPullList { standing_pulls: vec![status], ..StandingPullList::default() }
 }
 
 fn backoffs() -> BackoffList {

@@ -13,7 +13,7 @@ use crate::cli::{ExplainArgs, OutputFormat};
 use crate::configuration::Configuration;
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, connect};
-use crate::output::{self, silent};
+use crate::output::{self, silent, standing_pull};
 
 /// The most images that are explained. A pod has fewer containers.
 const IMAGES_MOST: usize = 100;
@@ -157,7 +157,10 @@ async fn gather(client: &FleetClient, nodes: &[NodeName], search: &mut Search<'_
     };
     client.for_each_answer(nodes, &ListPulls {}, on_answer).await;
     let on_answer = |node: NodeName, answer: Result<StandingPullList, String>| match answer {
-        Ok(list) => search.add_standing_pulls(&node, &list),
+        Ok(list) => {
+            search.unanswered.extend(standing_pull::left_out(&node, &list));
+            search.add_standing_pulls(&node, &list);
+        }
         Err(silence) if with_standing_pulls.contains(&node) => {
             search.unanswered.push(format!("{node}: its standing pulls are not listed: {silence}"));
         }

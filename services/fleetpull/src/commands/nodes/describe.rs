@@ -67,7 +67,10 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
 async fn ask(client: &FleetClient, node: Listed) -> Described {
     let name = node.node.node.clone();
     let setup = client.ask_if_served(&name, ReadSetup {}).await;
-    let standing_pulls = client.ask_if_served(&name, ListStandingPulls {}).await.map(|list| list.standing_pulls);
+    let standing_pulls = client.ask_if_served(&name, ListStandingPulls {}).await.map(|list| {
+        standing_pull::left_out(&name, &list).iter().for_each(|more| output::remark(more));
+        list.standing_pulls
+    });
     let budgets = client.ask_if_served(&name, ListBudgets {}).await.map(|list| {
         let mut budgets = budget::Merger::default();
         budgets.add(&name, list);

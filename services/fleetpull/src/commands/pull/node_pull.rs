@@ -51,7 +51,7 @@ pub(super) enum News {
 /// The answer to the request for an image.
 type Answer = (String, Result<PullOutcome, CallError>);
 
-/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own. None if their list is late.
+/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own. None if their list is late or not complete.
 type Looked = Result<(Vec<PullStatus>, Option<Vec<StandingPullStatus>>), CallError>;
 
 impl<'a> Job<'a> {
@@ -211,6 +211,8 @@ impl<'a> NodePull<'a> {
             }
             let is_of_job = |status: &StandingPullStatus| job.standing_pulls.get(&status.image) == Some(&status.standing_pull);
             let standing_pulls = match job.client.ask(&node, ListStandingPulls {}, ANSWER_WITHIN).await {
+                // What the list leaves out is not lost.
+                Ok(listed) if listed.left_out > 0 => None,
                 Ok(listed) => Some(listed.standing_pulls.into_iter().filter(is_of_job).collect::<Vec<_>>()),
                 Err(CallError::TimedOut { .. } | CallError::Bus { .. }) => None,
                 // An agent of an older version has no standing pulls.

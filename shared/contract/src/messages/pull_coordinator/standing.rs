@@ -17,8 +17,11 @@ impl Command for ListStandingPulls {
 /// The answer to [`ListStandingPulls`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingPullList {
-    /// Oldest first.
+    /// Oldest first, as many as fit into a message; see `left_out`.
     pub standing_pulls: Vec<StandingPullStatus>,
+    /// How many more there are.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// The state of one standing pull.
@@ -50,7 +53,7 @@ pub struct StandingPullStatus {
     #[serde(default)]
     pub attempts: u64,
     /// What holds it, held it last, or why its last attempt failed: `<reason>: <message>`. Without a class, what it waits for in words;
-    /// empty while it waits only for its node.
+    /// empty while it waits only for its node. Its beginning, if it is long and there are many standing pulls.
     #[serde(default)]
     pub cause: String,
     /// The class of that cause.
@@ -103,8 +106,11 @@ impl Command for CancelStandingPull {
 /// The answer to [`CancelStandingPull`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingPullsCancelled {
-    /// The cancelled ones; empty: nothing matched.
+    /// The cancelled ones, as many as fit into a message; see `left_out`. Empty: nothing matched.
     pub cancelled: Vec<StandingPullStatus>,
+    /// How many more were cancelled.
+    #[serde(default)]
+    pub left_out: u64,
     /// Why they would begin again after a restart of the agent; none: they do not.
     #[serde(default)]
     pub problem: Option<String>,
