@@ -65,7 +65,7 @@ impl PullCoordinator {
             Effect::StartPull { flight, trace, .. } => {
                 self.flights.entry(*flight).or_default().times.attempt = Some((now.monotonic, *trace));
             }
-            Effect::Record { event, .. } => count_event(&self.instruments, event),
+            Effect::Record { request, event } => count_event(&self.instruments, event, self.core.flight_of(*request).is_some()),
             _ => {}
         }
     }
@@ -77,18 +77,19 @@ impl PullCoordinator {
     }
 }
 
-/// Counts one event. Each caller of a flight and each run of a standing pull has its own event, so each counts once, as in kubelet.
-fn count_event(instruments: &Instruments, event: &PullEvent) {
+/// Counts one event. Each caller of a flight and each run of a standing pull has its own event, so each counts once, as in kubelet. The
+/// run of a standing pull that waits on in its flight is not refused, although an event says each minute what it waits for.
+fn count_event(instruments: &Instruments, event: &PullEvent, has_flight: bool) {
     match (event.reason, event.duration_ms) {
         (EventReason::Pulled, Some(pull_ms)) => {
             let whole = Duration::from_millis(pull_ms.saturating_add(event.waiting_ms.unwrap_or_default()));
             instruments.pulled(whole, event.size_bytes.unwrap_or_default(), event.trace.trace_id);
         }
-        (EventReason::BackOff, _) => {
+        // Without a failed attempt, the caller was refused for the fleet's budget or waited too long for clearance.
+        (EventReason::BackOff, _) if !has_flight && event.learned_ms_ago.is_some() => {
             let learned = if event.learned_by.is_some() { Learned::Other } else { Learned::Itself };
             instruments.refused(event.class.unwrap_or_default(), learned);
-            // Without an attempt, the caller was refused for the fleet's budget or waited too long for clearance.
-            if let (Learned::Itself, Some(wait_ms), Some(_)) = (learned, event.next_attempt_ms, event.learned_ms_ago) {
+            if let (Learned::Itself, Some(wait_ms)) = (learned, event.next_attempt_ms) {
                 instruments.waited(Cause::LocalBackoff, Duration::from_millis(wait_ms), event.trace);
             }
         }
@@ -98,12 +99,17 @@ fn count_event(instruments: &Instruments, event: &PullEvent) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use clock::Random;
     use contract::MessageId;
+    use contract::messages::backoff_tracker::{BackoffAnswer, Clearance as Answer, Refusal};
+    use contract::messages::pull_coordinator::EnsureImage;
     use metrics::{Readings, samples};
 
     use super::*;
     use crate::actor::FlightWork;
+    use crate::core::{Coordinator, Policy, RequestId};
 
     fn at(seconds: u64) -> Now {
         Now::default().after(Duration::from_secs(seconds))
@@ -127,6 +133,15 @@ mod tests {
 
     fn waits(instruments: &Instruments) -> (Option<f64>, Option<f64>) {
         counted(instruments, "fleetpull_wait_duration_seconds", Some("clearance"))
+    }
+
+    /// How many refusals of all classes were counted.
+    fn refusals(instruments: &Instruments) -> Option<f64> {
+        let text = instruments.text(Readings::default());
+        samples(&text)
+            .filter(|sample| sample.name == "fleetpull_refusals_total")
+            .map(|sample| sample.value)
+            .reduce(|one, other| one + other)
     }
 
     #[test]
@@ -155,14 +170,55 @@ mod tests {
     }
 
     #[test]
-    fn refusal_without_an_attempt_is_no_wait_of_the_own_back_off() {
+    fn refusal_without_a_failed_attempt_is_neither_counted_nor_a_wait_of_the_own_back_off() {
         let instruments = Instruments::default();
         for learned_ms_ago in [None, Some(2_000)] {
             let random = &mut Random::seeded(1);
             let (id, trace) = (MessageId::random(random), TraceContext::root(random));
             let event = PullEvent::new(id, 0, "n1".parse().expect("a name"), EventReason::BackOff, String::new(), trace);
-            count_event(&instruments, &PullEvent { next_attempt_ms: Some(8_000), learned_ms_ago, ..event });
+            count_event(&instruments, &PullEvent { next_attempt_ms: Some(8_000), learned_ms_ago, ..event }, false);
         }
         assert_eq!(counted(&instruments, "fleetpull_wait_duration_seconds", Some("local_backoff")), (Some(1.0), Some(8.0)));
+        assert_eq!(refusals(&instruments), Some(1.0));
+    }
+
+    /// A request that gets no clearance because another node's attempt has failed, and its event.
+    fn without_clearance(wait_ms: Option<u64>) -> (Coordinator, RequestId, PullEvent) {
+        let answer = |effect: &Effect| match effect {
+            Effect::Inspect { request, .. } => {
+                Some(Input::Inspected { request: *request, found: Ok(None), target: Some(Arc::default()), free_bytes: None })
+            }
+            Effect::CheckBackoff { request, .. } => Some(Input::BackoffChecked { request: *request, answer: BackoffAnswer::Allowed }),
+            Effect::RequestClearance { flight, turn, .. } => {
+                let refusal = Refusal { learned_by: Some("n9".parse().expect("a name")), learned_ms_ago: 2_000, ..Refusal::default() };
+                Some(Input::ClearanceAnswered { flight: *flight, turn: *turn, answer: Some(Answer::Refused(refusal)) })
+            }
+            _ => None,
+        };
+        let policy = Policy { clearance_within: Some(Duration::from_secs(10)), ..Policy::default() };
+        let mut core = Coordinator::new("n1".parse().expect("a name"), policy, Random::seeded(1));
+        let ask = EnsureImage { image: "a:1".to_owned(), wait_ms, ..EnsureImage::default() };
+        let trace = TraceContext::root(&mut Random::seeded(2));
+        let mut effects = core.step(at(1), Input::Asked { request: RequestId(1), ask, trace });
+        while let Some(input) = effects.iter().find_map(answer) {
+            effects = core.step(at(1), input);
+        }
+        let recorded = effects.into_iter().find_map(|effect| match effect {
+            Effect::Record { request, event } => Some((request, event)),
+            _ => None,
+        });
+        let (request, event) = recorded.expect("an event");
+        (core, request, event)
+    }
+
+    #[test]
+    fn caller_without_clearance_is_refused_and_a_standing_pull_waits() {
+        let instruments = Instruments::default();
+        for (wait_ms, is_refused) in [(None, true), (Some(60_000), false)] {
+            let (core, request, event) = without_clearance(wait_ms);
+            assert_eq!((event.reason, core.flight_of(request).is_none()), (EventReason::BackOff, is_refused));
+            count_event(&instruments, &event, core.flight_of(request).is_some());
+        }
+        assert_eq!(refusals(&instruments), Some(1.0));
     }
 }

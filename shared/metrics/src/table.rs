@@ -130,7 +130,7 @@ instruments! {
     PULL_SIZE = histogram("fleetpull_pull_size_bytes", &[], &buckets::SIZE_BYTES, "Size of each image that was pulled");
     ATTEMPT_DURATION = histogram("fleetpull_attempt_duration_seconds", &[], &buckets::ATTEMPT_SECONDS, "Duration of one pull call of the runtime, with any outcome");
     WAIT_DURATION = histogram("fleetpull_wait_duration_seconds", &["cause"], &buckets::WAIT_SECONDS, "Time that a pull waited, by cause: clearance of the fleet, permit of the registry's budget, slot of this node; local_backoff is the wait that a refusal by this node's own back-off announced");
-    REFUSALS = counter("fleetpull_refusals_total", &["class", "learned"], "Pulls that were refused without a registry request, by the class of the failure and by the node that found it: this one or another");
+    REFUSALS = counter("fleetpull_refusals_total", &["class", "learned"], "Pulls that were refused without a registry request because an attempt had failed, by the class of the failure and by the node that found it: this one or another; a waiting standing pull does not count");
     PULLS_PULLING = gauge("fleetpull_pulls_pulling", &[], "Pulls in progress in the runtime").of("pulls_pulling");
     PULLS_WAITING = gauge("fleetpull_pulls_waiting", &[], "Waiting pulls").of("pulls_waiting");
     PULL_CALLERS = gauge("fleetpull_pull_callers", &[], "Callers of these pulls").of("pulls_callers");
