@@ -24,7 +24,7 @@ use crate::explain::Asked;
 const STANDING_PULLS_BYTES: usize = 1_000_000;
 /// The most bytes of all their causes. Each has an equal share: 262 bytes if a node has its largest number of standing pulls.
 const CAUSES_BYTES: usize = 256 * 1024;
-/// At most the bytes of a standing pull besides its texts: names of fields, numbers, ids, state and class.
+/// At most the bytes of a standing pull without its texts: names of fields, numbers, ids, state and class.
 const STANDING_PULL_OVERHEAD_BYTES: usize = 400;
 
 impl Handler<Ask<ListPulls>> for PullCoordinator {
