@@ -39,10 +39,11 @@ const NO_ADDRESS: &str = "failed to lookup address information";
 /// The advice for it. The registry may well be up.
 const CHECK_NAME: &str = "check the registry's name, and that this node's name service knows it";
 
-/// Errors of a connection whose cause is this node, as for other runtimes' texts (`failure::classify`).
-const OWN_SIDE: [Errno; 6] = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::PERM, Errno::ACCESS];
+/// Errors of a connection whose cause is this node. `ADDRNOTAVAIL` is none of them: if a registry has addresses of both families and its
+/// IPv4 address refuses, the HTTP client reports the error of the IPv6 address, which is this one on some nodes without IPv6.
+const OWN_SIDE: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::PERM, Errno::ACCESS];
 /// The advice for them.
-const CHECK_NODE: &str = "check this node's limits of open files, its addresses and its firewall";
+const CHECK_NODE: &str = "check this node's limits of open files and its firewall";
 
 /// The text of the last error of a chain, which is the cause.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
@@ -210,8 +211,8 @@ mod tests {
         install_cryptography();
         for (errno, class) in [
             (Errno::MFILE, NodeLocal),
-            (Errno::ADDRNOTAVAIL, NodeLocal),
             (Errno::PERM, NodeLocal),
+            (Errno::ADDRNOTAVAIL, RegistryUnavailable),
             (Errno::CONNREFUSED, RegistryUnavailable),
             (Errno::HOSTUNREACH, RegistryUnavailable),
         ] {
