@@ -1,7 +1,11 @@
 //! Proxies and trusted certificates from the environment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::net::Ipv4Addr;
+
 use support::held_port::HeldPort;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use super::oci_routes::{filled, image, put_hosts, with_tls};
 use super::oci_support::child::{Tunnel, child_fails, child_pulls};
@@ -64,4 +68,23 @@ async fn dead_proxy_is_named_as_the_endpoint() {
         );
         assert!(!output.contains("hunter2"), "{output}");
     }
+}
+
+#[tokio::test]
+async fn proxy_that_wants_a_login_is_a_failure_of_the_node() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refuse = async {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await.unwrap();
+    };
+    let url = format!("http://{address}");
+    let variables = [("HTTPS_PROXY", url.as_str())];
+    let (output, ()) = tokio::join!(child_fails("registry.test/demo/app:1", &variables), refuse);
+    assert!(output.contains(&format!("{address}: this proxy does not let us through to registry.test:443: ")), "{output}");
+    assert!(output.contains("class: NodeLocal") && !output.contains("RegistryUnavailable"), "{output}");
 }

@@ -45,6 +45,9 @@ const OWN_SIDE: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::
 /// The advice for them.
 const CHECK_NODE: &str = "check this node's limits of open files and its firewall";
 
+/// The end of the HTTP client's error if a proxy answers CONNECT with 407. The error's type is not public.
+const LOGIN_WANTED: &str = "proxy authorization required";
+
 /// The text of the last error of a chain, which is the cause.
 pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
@@ -106,17 +109,20 @@ pub(super) fn without_hosts_file(failure: StepFailure) -> StepFailure {
     }
 }
 
-/// The failure of a proxy, which counts as the endpoint that failed.
+/// The failure of a proxy, which counts as the endpoint that failed. If it wants a login, the cause is this node's own.
 fn of_proxy(host: &str, proxy: &Proxy, connect: Duration, error: &reqwest::Error) -> StepFailure {
+    let root = root_cause(error);
     let what = match cause::<io::Error>(error) {
         _ if error.is_timeout() => format!("this proxy for {host} takes no connection within {connect:?}"),
         Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
             format!("this proxy for {host} cannot be reached: connection refused")
         }
-        Some(_) => format!("this proxy for {host} cannot be reached: {}", root_cause(error)),
-        None => format!("this proxy does not let us through to {host}: {}", root_cause(error)),
+        Some(_) => format!("this proxy for {host} cannot be reached: {root}"),
+        None => format!("this proxy does not let us through to {host}: {root}"),
     };
-    StepFailure::connection(&proxy.host, what).advising("check the proxy and HTTP_PROXY and HTTPS_PROXY, or name the registry in NO_PROXY")
+    let failure = StepFailure::connection(&proxy.host, what)
+        .advising("check the proxy and HTTP_PROXY and HTTPS_PROXY, or name the registry in NO_PROXY");
+    if root.ends_with(LOGIN_WANTED) { failure.of_class(FailureClass::NodeLocal) } else { failure }
 }
 
 fn not_http(host: &str, scheme: &str) -> StepFailure {
