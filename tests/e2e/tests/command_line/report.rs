@@ -136,6 +136,13 @@ fn a_report_that_cannot_be_made_explains_what_to_do() {
     misused(&["--since", "yesterday", "--nats", "nats://127.0.0.1:1"], 2, "is no time: 30m, 2h, 7d");
     misused(&["--top", "0", "--nats", "nats://127.0.0.1:1"], 2, "1..=1000");
     misused(&["--nats", "nats://127.0.0.1:1"], 1, "127.0.0.1:1");
+    // What these commands refuse is not what they advise.
+    for command in [&["report"][..], &["policy", "get"]] {
+        for (nats, status, expected) in [(&[] as &[&str], 2, "give --nats URL"), (&["--nats", "nats://127.0.0.1:1"], 1, "127.0.0.1:1")] {
+            let finished = place.run(&[command, nats].concat()).expect(status);
+            assert!(finished.stderr.contains(expected) && !finished.stderr.contains("--agent"), "{finished}");
+        }
+    }
     let agent = Agent::start(&place, "n1", &[]).ready();
     let asked = agent.asked(&["report"]).expect(2);
     assert!(asked.stderr.contains("give --nats URL"), "{asked}");

@@ -18,9 +18,12 @@ use serde::Serialize;
 use super::acting::by;
 use crate::cli::{OutputFormat, PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs, QuestionArgs};
 use crate::exit::{Exit, UsageError};
-use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
+use crate::fleet::{ANSWER_WITHIN, ask_nats};
 use crate::output::{self, units};
 use changes::Change;
+
+/// The error if an agent's socket is given.
+const ONLY_BY_BUS: &str = "the policy is kept on the bus, which an agent's socket does not reach: give --nats URL. `fleetpull budget list` shows which caps this agent uses";
 
 /// The policy in the bucket.
 struct Standing {
@@ -150,16 +153,10 @@ fn with_bucket(question: &QuestionArgs, work: impl AsyncFnOnce(Arc<dyn KeyValue>
     if question.fleet.selector.is_some() {
         return Err(UsageError("the policy is for every node of the fleet: leave out --selector".to_owned()).into());
     }
-    ask_fleet(question, "error", async |client| work(bucket(&client).await?).await)
-}
-
-async fn bucket(client: &FleetClient) -> Result<Arc<dyn KeyValue>> {
-    let Some(bus) = client.bus() else {
-        let advice = "the policy is kept on the bus, which an agent's socket does not reach: give --nats URL. `fleetpull budget list` shows which caps this agent uses";
-        return Err(UsageError(advice.to_owned()).into());
-    };
-    let spec = bucket_spec(SharedBucket::policy(client.fleet()));
-    bus.bucket(&spec).await.context("the fleet's bucket of the policy cannot be opened")
+    ask_nats(question, ONLY_BY_BUS, async |client, bus| {
+        let opened = bus.bucket(&bucket_spec(SharedBucket::policy(client.fleet()))).await;
+        work(opened.context("the fleet's bucket of the policy cannot be opened")?).await
+    })
 }
 
 async fn standing(bucket: &dyn KeyValue) -> Result<Standing> {

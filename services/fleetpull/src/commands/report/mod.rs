@@ -20,15 +20,17 @@ use self::show::Between;
 use super::history::{History, Read, nodes_meant};
 use crate::cli::{OutputFormat, ReportArgs};
 use crate::exit::{Exit, UsageError};
-use crate::fleet::{FleetClient, ask_fleet};
+use crate::fleet::{FleetClient, ask_nats};
 use crate::output::{self, live, units};
 
+/// The error if an agent's socket is given.
+const ONLY_BY_BUS: &str = "a report is made from the fleet's stream, which an agent's socket does not have: give --nats URL";
 /// How often the progress of reading is reported.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the fleet's stream and prints its figures.
 pub(super) fn carry_out(args: &ReportArgs) -> Result<Exit> {
-    ask_fleet(&args.asked.question, "error", async |client| report(args, &client).await)
+    ask_nats(&args.asked.question, ONLY_BY_BUS, async |client, _| report(args, &client).await)
 }
 
 async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
@@ -37,10 +39,6 @@ async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
     if since >= until {
         let [since, until] = [since, until].map(|time| units::rfc_3339(milliseconds(time)));
         return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
-    }
-    if client.bus().is_none() {
-        let advice = "a report is made from the fleet's stream, which an agent's socket does not have: give --nats URL";
-        return Err(UsageError(advice.to_owned()).into());
     }
     let nodes = nodes_meant(&args.asked, client).await?;
     let history = History { since, until: args.until.map(|_| until), limit: None, reason: None, node: None };
