@@ -144,7 +144,7 @@ fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bo
     let budgets = merger.into_budgets();
     let budgets: Vec<&Budget> = budgets.values().collect();
     let mut listing =
-        Listing::new(rows::table(&budgets), "no budget is known: a node learns of one when it first pulls from a registry for the fleet");
+        Listing::new(rows::table(&budgets), "no budget is known: a node that shares learns of one when it first pulls from a registry");
     listing.unanswered = unanswered;
     listing.remarks = budgets.iter().flat_map(|budget| remarks(budget)).chain(silent::sentence(silent)).collect();
     if with_objects {

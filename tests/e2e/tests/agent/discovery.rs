@@ -1,7 +1,9 @@
 //! A command on the agent's own host finds the agent by its socket if no fleet is named.
 
-use e2e::{Agent, Registry, Signal, Workplace};
+use e2e::{Agent, Registry, Signal, Workplace, until};
 use memory_registry::MadeImage;
+use support::nats::{NatsConfig, NatsServer, current_program};
+use support::requirement::met;
 
 const NO_FLEET: &str = "no fleet to ask: give --nats URL";
 
@@ -39,6 +41,11 @@ fn commands_on_the_agents_host_find_it_without_an_address() {
         let done = place.run(arguments).expect(status);
         assert!(done.output().contains(expected) && done.stderr.contains(&notice), "{done}");
     }
+    // This node shares nothing.
+    for arguments in [&["budget", "list"][..], &["events", "--since", "1h"]] {
+        let asked = agent.asked(arguments).expect(0);
+        assert!(!asked.stderr.contains("the fleet"), "{asked}");
+    }
     // These commands do not use the agent: a question to this process, and a question that needs the whole fleet.
     let own = place.run(&["explain", &image, "--store", "other"]);
     assert!(!own.stderr.contains(&notice), "{own}");
@@ -54,6 +61,22 @@ fn commands_on_the_agents_host_find_it_without_an_address() {
     agent.signal(Signal::Kill);
     let _ = agent.wait();
     assert!(place.run(&["nodes"]).expect(2).stderr.contains(NO_FLEET), "a socket without a listener is left");
+}
+
+#[test]
+fn events_of_an_agent_with_a_bus_are_followed_through_its_socket_without_an_address() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place, registry) = (NatsServer::start(NatsConfig::default()), place(), Registry::new());
+    registry.add_image("shop/web", "v1", &MadeImage::of_layers([4_000]));
+    let agent = Agent::start_in(&place, "n1", "store", &["--nats", &server.url()]).ready();
+    let following = place.start(&["events", "--follow", "-o", "json"]);
+    until("it follows", || following.stderr().contains("following").then_some(()));
+    agent.asked(&["pull", &registry.image("shop/web:v1")]).expect(0);
+    until("the events come", || (following.stdout().lines().count() >= 2).then_some(()));
+    following.signal(Signal::Interrupt);
+    assert_eq!(following.wait().0, 0);
 }
 
 #[test]

@@ -71,11 +71,11 @@ pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
     let question = &args.asked.question;
     let _: Option<PodRef> = args.selected_pod()?;
     // While the command follows, it logs each loss of the bus.
-    ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, question.fleet.agent.is_some()) {
+    ask_fleet(question, if args.follow { "warn" } else { "error" }, async |client| match (args.follow, client.bus().is_some()) {
         (false, _) if args.is_history() => show_history(args, &client, &mut Printer::of(args)).await,
         (false, _) => list(args, &client).await,
-        (true, false) => follow(args, &client).await,
-        (true, true) => follow_by_asking(args, &client).await,
+        (true, true) => follow(args, &client).await,
+        (true, false) => follow_by_asking(args, &client).await,
     })
 }
 
@@ -142,7 +142,7 @@ fn print_that_outboxes_are_read(args: &EventsArgs, client: &FleetClient) {
     if client.bus().is_some() {
         output::warn("the fleet's stream of events cannot be read: the events in the agents' outboxes are shown instead");
     } else if !args.asked.question.output.quiet {
-        output::remark("these events are from the agent's outbox: its socket does not reach the fleet's stream");
+        output::remark("these events are from the agent's outbox: its socket reaches no others");
     }
 }
 
