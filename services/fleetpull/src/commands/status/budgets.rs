@@ -66,6 +66,7 @@ impl BudgetFigures {
             node_count: budget.node_count(),
             waiting: Waiting::default(),
             holds_all: false,
+            is_over: false,
             figures: None,
             source: Source::Budget,
         };

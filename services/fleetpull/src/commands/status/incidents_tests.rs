@@ -3,7 +3,7 @@ use contract::messages::agent::NodeDescription;
 use contract::messages::backoff_tracker::{BackoffEntry, KeyParts, Pause};
 use contract::messages::throttler::BudgetState;
 
-use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, silent, unavailable};
+use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, own, silent, unavailable};
 use super::*;
 
 const APP: &str = "registry.example/team/app:v9";
@@ -227,6 +227,19 @@ fn silent_node_precedes_a_failure_for_which_no_node_waits_unless_it_is_the_regis
     let first = "registry.example: unavailable for 4m12s, 503 (n1), no node waits, next attempt in 3s\n";
     assert!(outage("everybody").starts_with(first), "{}", outage("everybody"));
     assert!(outage("reporters").starts_with("n3 has been silent for 4m12s: "), "{}", outage("reporters"));
+}
+
+#[test]
+fn own_back_off_that_is_over_does_not_head_the_screen_unless_a_pull_waits_for_it() {
+    let over = |nodes| Sample::of(nodes).alone(1, BackoffEntry { next_attempt_ms: 0, ..own("third.example/a") });
+    for (sample, first) in [
+        (over(3), "3 of 3 nodes are ready, nothing is held back\n"),
+        (over(1).with(|answers| answers.of_one_node = true), "n1: nothing is held back\n"),
+        (over(3).waiting(1, "third.example/a", 1_000), "third.example/a:latest: node fails for 20s, no space left on device (n1), 1 node "),
+    ] {
+        let text = shown(sample, 140);
+        assert!(text.starts_with(first) && text.contains("  third.example/a:latest  n1     node fails  "), "{text}");
+    }
 }
 
 #[test]

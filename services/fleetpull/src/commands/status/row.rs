@@ -48,6 +48,8 @@ pub(super) struct Row {
     pub(super) waiting: Waiting,
     /// True if it delays every node that has it until the next attempt. A budget only slows pulls down, unless its quota is used up.
     pub(super) holds_all: bool,
+    /// True if it is only nodes' own back-off that is over, and nothing waits for its image: it holds nothing back.
+    pub(super) is_over: bool,
     pub(super) figures: Option<BudgetFigures>,
     pub(super) source: Source,
 }

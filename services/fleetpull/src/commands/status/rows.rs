@@ -14,8 +14,10 @@ use super::waits::{Causes, Waiting, Waits, normalised};
 use super::what_and_scope::{WhatAndScope, state_in_words, what_and_scope};
 use crate::commands::holds::Budgets;
 use crate::output::known_failures::{Known, found_by};
+use crate::output::units::SOON_MS;
 
-/// All rows, the worst first: sorted by waiting nodes, those that hold all nodes before others, registries before images, then by duration.
+/// All rows, the worst first: sorted by waiting nodes, those that hold all nodes before others and those that hold none last, registries
+/// before images, then by duration.
 pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (place, known) in known.iter().enumerate().filter(|(_, known)| known.is_shared()) {
@@ -41,11 +43,12 @@ pub(super) fn rows(known: &[Known], budgets: &Budgets, waits: &Waits) -> Vec<Row
         {
             waiting.nodes = waiting.nodes.min(known[*place].held_most());
         }
+        row.is_over &= waiting.nodes == 0;
         row.waiting = waiting;
     }
     rows.sort_by_cached_key(|row| {
         let is_of_image = matches!(row.what, What::Image(_));
-        (Reverse(row.waiting), !row.holds_all, is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
+        (Reverse(row.waiting), row.is_over, !row.holds_all, is_of_image, Reverse(row.node_count), Reverse(row.since_ms), row.key.clone())
     });
     let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
     let ids = ids::shortest(&keys);
@@ -71,6 +74,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
         node_count: known.nodes.len(),
         waiting: Waiting::default(),
         holds_all: known.holds_all(),
+        is_over: false,
         figures: None,
         source: Source::Entries(vec![place]),
     }
@@ -117,6 +121,7 @@ fn of_own(known: &[Known], image: String, mut places: Vec<usize>) -> Option<Row>
         node_count: nodes.len(),
         waiting: Waiting::default(),
         holds_all: false,
+        is_over: places.iter().all(|place| known[*place].due_ms() < SOON_MS),
         figures: None,
         source: Source::Entries(places),
     })

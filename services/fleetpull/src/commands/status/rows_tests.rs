@@ -115,6 +115,17 @@ fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
 }
 
 #[test]
+fn row_that_holds_no_node_is_the_last() {
+    let (over, held) = (|| BackoffEntry { next_attempt_ms: 999, ..own("third.example/a") }, "third.example/b");
+    let sample = |second| Sample::of(3).alone(1, over()).alone(2, second).alone(3, own(held));
+    let names = |sample: Sample| rows_of(sample).iter().map(|row| (row.what.clone(), row.is_over)).collect::<Vec<_>>();
+    let [a, b] = ["third.example/a:latest", "third.example/b:latest"].map(|image| What::Image(image.to_owned()));
+    assert_eq!(names(sample(over())), [(b.clone(), false), (a.clone(), true)]);
+    assert_eq!(names(sample(over()).waiting(1, "third.example/a", 1_000)), [(a.clone(), false), (b.clone(), false)], "n1 waits");
+    assert_eq!(names(sample(own("third.example/a"))), [(a, false), (b, false)], "n2 is held, and more nodes have it");
+}
+
+#[test]
 fn nodes_with_another_cause_have_not_found_that_of_the_row() {
     let other = BackoffEntry { cause: "ErrImagePull: read-only file system".to_owned(), last_ms_ago: 9_000, ..own("third.example/a") };
     let rows = rows_of(Sample::of(2).alone(1, own("third.example/a")).alone(2, other));

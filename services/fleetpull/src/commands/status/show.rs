@@ -87,7 +87,8 @@ fn sentence(status: &Status) -> String {
     // A node that does not work is worse than a failure for which no node waits, unless the whole registry fails for all nodes: their pulls
     // are then refused, whether they wait or not.
     let is_worse = |row: &&Row| row.waiting.nodes > 0 || (row.holds_all && matches!(row.what, What::Registry(_)));
-    if let Some(row) = rows.first().filter(|row| is_worse(row) || nodes.unwell.is_empty()) {
+    let worst = rows.first().filter(|row| !row.is_over);
+    if let Some(row) = worst.filter(|row| is_worse(row) || nodes.unwell.is_empty()) {
         return sentence_of(row);
     }
     if !nodes.unanswered.is_empty() && nodes.unwell.is_empty() {
@@ -104,7 +105,8 @@ fn sentence(status: &Status) -> String {
         }
         (None, Some(node)) => match without_a_cause(&status.pulls) {
             Some(waits) => format!("{node}: {waits}"),
-            None => format!("all is well on {node}: nothing is held back"),
+            None if rows.is_empty() => format!("all is well on {node}: nothing is held back"),
+            None => format!("{node}: nothing is held back"),
         },
         (None, None) => {
             let waits = without_a_cause(&status.pulls);
@@ -113,7 +115,8 @@ fn sentence(status: &Status) -> String {
                 (Some(down), Some(waits)) => format!("NATS: {down}; {ready}; {waits}"),
                 (Some(down), None) => format!("NATS: {down}; {ready}, nothing is held back"),
                 (None, Some(waits)) => format!("{waits}; {ready}"),
-                (None, None) => format!("all is well: {ready}, nothing is held back"),
+                (None, None) if rows.is_empty() => format!("all is well: {ready}, nothing is held back"),
+                (None, None) => format!("{ready}, nothing is held back"),
             }
         }
     }
