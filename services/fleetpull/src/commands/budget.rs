@@ -113,9 +113,14 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Nodes that have this budget.
+    /// How many nodes have this budget.
     pub(super) fn node_count(&self) -> usize {
         self.nodes
+    }
+
+    /// The nodes that have this budget.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.caps.iter().map(|(node, _)| node)
     }
 }
 

@@ -107,7 +107,7 @@ fn joined(pulls: Vec<Answer<PullList>>, mut standing_pulls: Vec<Answer<StandingP
 }
 
 /// Makes the next attempt of each standing pull that was refused for too many requests wait for the quota of its registry, if that is used
-/// up.
+/// up. A node without a budget of the fleet waits for none.
 async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
     let is_limited = |status: &StandingPullStatus| status.class == Some(FailureClass::RateLimited);
     let limited = answered.iter().filter(|of_node| of_node.standing_pulls.iter().any(is_limited)).map(|of_node| of_node.node.clone());
@@ -116,7 +116,9 @@ async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
         return;
     }
     let budgets = Budgets::of(client, &limited).await;
-    for status in answered.iter_mut().flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
+    let sharing = budgets.nodes();
+    let of_sharing = answered.iter_mut().filter(|of_node| sharing.contains(&of_node.node));
+    for status in of_sharing.flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
         let registry = Reference::parse(&status.image).map(|reference| reference.registry().to_owned());
         let wait_ms = registry.ok().and_then(|registry| budgets.spent_quota(&registry)).map_or(0, |spent| spent.wait_ms);
         status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms));
@@ -234,8 +236,15 @@ fn silent_cells(Silent { node, ago, .. }: &Silent) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
+    use actix::{Actor, Context, Handler, MessageResult};
+    use actors::Ask;
+    use bus::memory::MemoryBus;
+    use clock::Clock;
+    use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, ListBudgets, RegistryLimit};
+    use contract::subject::Fleet;
     use serde_json::{Value, json};
 
     use super::*;
@@ -299,6 +308,40 @@ mod tests {
         };
         assert_eq!(rows(None), ["registry.example/team/app:v9  n1  standing  -  -  503, its turn  11m"]);
         assert_eq!(rows(Some(41_000)), ["registry.example/team/app:v9  n1  standing  -  -  503, in 41s  11m"]);
+    }
+
+    /// The leader of a budget whose quota is used up.
+    struct Leader;
+
+    impl Actor for Leader {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Ask<ListBudgets>> for Leader {
+        type Result = MessageResult<Ask<ListBudgets>>;
+
+        fn handle(&mut self, _: Ask<ListBudgets>, _: &mut Self::Context) -> Self::Result {
+            let limits = vec![RegistryLimit { limit: 100, reset_ms: Some(52_000), ..RegistryLimit::default() }];
+            let (owner, known) = ("default|registry.example|h||anonymous|e".to_owned(), KnownLimits { limits, ..KnownLimits::default() });
+            let budgets = vec![BudgetState { owner, known, leads: true, ..BudgetState::default() }];
+            MessageResult(Ok(BudgetList { budgets, ..BudgetList::default() }))
+        }
+    }
+
+    #[test]
+    fn standing_pull_of_a_node_without_a_budget_of_the_fleet_does_not_wait_for_a_quota() {
+        actix::System::new().block_on(async {
+            let clock = Clock::host();
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let _serving = actors::serve::<ListBudgets>(&client.wiring(&node("n1")), Leader.start().recipient()).await.expect("open");
+            let limited = |name| {
+                let standing_pulls = vec![standing("held", "", json!("rate_limited"))];
+                NodePulls { node: node(name), pulls: Vec::new(), standing_pulls }
+            };
+            let mut answered = ["n1", "n2"].map(limited);
+            delay(&client, &mut answered).await;
+            assert_eq!(answered.map(|of_node| of_node.standing_pulls[0].next_attempt_ms), [Some(52_000), Some(41_000)]);
+        });
     }
 
     #[test]

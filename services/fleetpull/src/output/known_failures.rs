@@ -44,6 +44,8 @@ pub struct Known {
     is_without_bus: bool,
     /// True if an operator has paused sharing of the entry's registry. Then, too, each node makes an attempt of its own.
     is_paused: bool,
+    /// The nodes that only observe: each waits for its own back-off. All entries share the set.
+    observers: Rc<BTreeSet<NodeName>>,
 }
 
 /// The entry in JSON. The names and their meaning are an interface.
@@ -122,6 +124,11 @@ impl Known {
         self.is_without_bus = !self.nodes.is_empty() && self.nodes.iter().all(|node| without_bus.contains(node));
     }
 
+    /// Notes which nodes only observe.
+    pub fn note_observers(&mut self, observers: &Rc<BTreeSet<NodeName>>) {
+        self.observers = Rc::clone(observers);
+    }
+
     /// The node that makes the next attempt now, if any. While the quota is used up, a prober has no permit.
     #[must_use]
     pub fn prober(&self) -> Option<&str> {
@@ -147,9 +154,27 @@ impl Known {
         self.is_shared() && (self.entry.binds != REPORTERS || self.quota_wait_ms > 0)
     }
 
-    /// True if the entry holds a node back. All nodes have an entry that holds its reporters alone.
+    /// True if the entry holds a node back.
     #[must_use]
     pub fn holds(&self, node: &NodeName) -> bool {
+        self.concerns(node) && self.is_obeyed_by(node)
+    }
+
+    /// True if a node has the entry and does not only observe. It may be held by a quota even if the entry does not bind it.
+    #[must_use]
+    pub fn is_obeyed_by(&self, node: &NodeName) -> bool {
+        self.nodes.binary_search(node).is_ok() && !(self.is_shared() && self.observers.contains(node))
+    }
+
+    /// True if all nodes with the entry only observe.
+    #[must_use]
+    pub fn is_only_observed(&self) -> bool {
+        !self.nodes.iter().any(|node| self.is_obeyed_by(node))
+    }
+
+    /// True if the entry binds a node, which may only observe. All nodes have an entry that binds its reporters alone.
+    #[must_use]
+    pub fn concerns(&self, node: &NodeName) -> bool {
         let BackoffEntry { reporters, reporter_count, .. } = &self.entry;
         // If some reporters are not named, the node may be one of them.
         let may_be_bound = || *reporter_count > reporters.len() as u64 || reporters.iter().any(|reporter| reporter == node.as_str());

@@ -1,6 +1,7 @@
 //! Gathers back-off entries from nodes with small answers in a large fleet: a few nodes send all shared entries, the others only the keys.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use contract::NodeName;
 use contract::messages::backoff_tracker::{BackoffList, EntryQuery, ListBackoffs, Pause};
@@ -12,6 +13,8 @@ use crate::output::known_failures::{Known, Merger, note_pauses};
 
 /// Nodes that send all their entries: shared entries are the same on all nodes with one view, and a fleet has few views.
 pub(in crate::commands) const IN_FULL: usize = 20;
+/// The share mode of a node that only observes.
+const OBSERVE: &str = "observe";
 /// Further nodes that are asked for entries that the first nodes do not have. A fleet with more views is listed with `-l` or `--node`.
 const ASKED_FOR_MORE: usize = 100;
 
@@ -37,6 +40,13 @@ pub(in crate::commands) struct Member {
     pub(in crate::commands) left_out: u64,
     /// Entries of the node that do not match the query.
     pub(super) others: u64,
+}
+
+impl Member {
+    /// True if the node refuses nothing by shared entries.
+    pub(super) fn observes(&self) -> bool {
+        self.share == OBSERVE
+    }
 }
 
 impl GatheredEntries {
@@ -110,8 +120,14 @@ impl Gathering {
         pauses.sort_by(|one, other| one.registry.cmp(&other.registry));
         let left_out = merger.left_out();
         let mut known = merger.into_known();
-        let without_bus: BTreeSet<NodeName> = members.iter().filter(|member| member.alone).map(|member| member.node.clone()).collect();
-        known.iter_mut().for_each(|known| known.note_nodes_without_bus(&without_bus));
+        let those = |is: fn(&Member) -> bool| -> BTreeSet<NodeName> {
+            members.iter().filter(|member| is(member)).map(|member| member.node.clone()).collect()
+        };
+        let (without_bus, observers) = (those(|member| member.alone), Rc::new(those(Member::observes)));
+        for known in &mut known {
+            known.note_nodes_without_bus(&without_bus);
+            known.note_observers(&observers);
+        }
         note_pauses(&mut known, &pauses);
         GatheredEntries { known, members, pauses, unanswered, left_out }
     }
@@ -198,6 +214,21 @@ mod tests {
             let one = GatheredEntries::by(&client, &nodes, &named).await;
             assert_eq!((one.known.len(), one.known[0].nodes.len()), (1, 498), "every node sends the named entry in full");
         });
+    }
+
+    #[test]
+    fn shared_entry_holds_no_node_that_only_observes() {
+        let node = |name: &str| name.parse::<NodeName>().expect("a name");
+        let entry = BackoffEntry { key: "5".repeat(32), view: Some(View::default()), ..BackoffEntry::default() };
+        let mut gathering = Gathering::new(&ListBackoffs::default());
+        for (name, share) in [("n1", "enforce"), ("n2", OBSERVE)] {
+            let list = BackoffList { entries: vec![entry.clone()], share: share.to_owned(), ..BackoffList::default() };
+            gathering.add(node(name), Ok(list));
+        }
+        let gathered = gathering.end();
+        let known = &gathered.known[0];
+        assert_eq!([known.holds(&node("n1")), known.holds(&node("n2")), known.concerns(&node("n2"))], [true, false, true]);
+        assert!(!known.is_only_observed());
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
             "use kubelet's back-off alone: their bus is lost, or too slow",
         ),
         of(
-            &|member| member.share == "observe",
+            &Member::observes,
             "only observes: it counts the pulls that shared entries would refuse, and refuses none of them",
             "only observe: they count the pulls that shared entries would refuse, and refuse none of them",
         ),

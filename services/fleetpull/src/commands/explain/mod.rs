@@ -202,7 +202,7 @@ fn would_ask(explanation: &Explanation) -> bool {
 
 /// The entries of these nodes whose next attempt is due. They hold no node back, but the next pull is the attempt that closes them or not.
 fn due(mut known: Vec<Known>, nodes: &[NodeName]) -> Vec<Known> {
-    known.retain(|known| known.due_ms() < SOON_MS && nodes.iter().any(|node| known.holds(node)));
+    known.retain(|known| known.due_ms() < SOON_MS && nodes.iter().any(|node| known.concerns(node)));
     known
 }
 

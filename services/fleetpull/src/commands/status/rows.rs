@@ -73,7 +73,7 @@ fn of_shared(place: usize, known: &Known) -> Row {
         prober: known.prober().map(str::to_owned),
         node_count: known.nodes.len(),
         waiting: Waiting::default(),
-        holds_all: known.holds_all(),
+        holds_all: known.holds_all() && !known.is_only_observed(),
         is_over: false,
         figures: None,
         source: Source::Entries(vec![place]),
@@ -146,7 +146,7 @@ fn is_known_to(known: &[Known], row: &Row, node: &NodeName) -> bool {
         // One shared entry, or one entry per node.
         Source::Entries(places) => match places.as_slice() {
             // A used-up quota also delays nodes that the entry does not bind.
-            [place] if row.holds_all => known[*place].nodes.binary_search(node).is_ok(),
+            [place] if row.holds_all => known[*place].is_obeyed_by(node),
             [place] => known[*place].holds(node),
             places => places.binary_search_by(|place| known[*place].nodes.first().cmp(&Some(node))).is_ok(),
         },

@@ -1,6 +1,7 @@
 use contract::messages::backoff_tracker::{BackoffEntry, KeyParts};
 use contract::messages::throttler::{BudgetState, KnownLimits};
 
+use super::super::model::Answers;
 use super::super::samples::{OWNER, Sample, budget, limited, missing, of_registry, own, shared, unavailable};
 use super::*;
 
@@ -112,6 +113,26 @@ fn own_back_offs_have_a_row_for_each_image_without_a_shared_entry() {
     assert_eq!(named(&rows[0]), ("2 nodes".to_owned(), "no space left on device (n1 +1)".to_owned()), "n3 counts once");
     let scopes: Vec<&str> = rows[1..].iter().map(|row| row.scope.as_str()).collect();
     assert!(scopes.contains(&"image") && scopes.contains(&"n2"), "{scopes:?}");
+}
+
+#[test]
+fn node_that_only_observes_waits_for_its_own_back_off() {
+    let image = "registry.example/team/app:v9";
+    // n2 has failed itself.
+    let rows = |observers: usize| {
+        let own_of_n2 = BackoffEntry { next_attempt_ms: 160_000, ..own(image) };
+        let observe = |answers: &mut Answers| {
+            answers.nodes.iter_mut().rev().take(observers).for_each(|described| described.share = "observe".to_owned());
+        };
+        rows_of(Sample::of(2).knowing(&unavailable()).alone(2, own_of_n2).waiting(2, image, 1_000).with(observe))
+    };
+    assert_eq!(shown(&rows(0)), [("registry.example", 2, 1)]);
+    let mixed = rows(1);
+    assert_eq!(shown(&mixed), [("registry.example", 1, 1), (image, 1, 1)]);
+    assert_eq!((mixed[0].holds_all, mixed[1].next_attempt_ms), (true, Some(160_000)));
+    let observed = rows(2);
+    assert_eq!(shown(&observed), [(image, 1, 1), ("registry.example", 0, 0)]);
+    assert!(!observed[1].holds_all, "the entry refuses nothing on any node");
 }
 
 #[test]

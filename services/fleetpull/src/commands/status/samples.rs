@@ -1,6 +1,7 @@
 //! Answers of nodes, for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bus::BucketServers;
@@ -206,6 +207,9 @@ impl Sample {
         let budgets = Budgets::from_merged(self.budgets);
         let left_out = self.answers.left_out + self.failures.left_out();
         let mut known = self.failures.into_known();
+        let observers = self.answers.nodes.iter().filter(|described| described.share == "observe").map(|described| described.node.clone());
+        let observers: Rc<BTreeSet<NodeName>> = Rc::new(observers.collect());
+        known.iter_mut().for_each(|known| known.note_observers(&observers));
         budgets.delay(&mut known);
         Answers { left_out, known, budgets, ..self.answers }
     }

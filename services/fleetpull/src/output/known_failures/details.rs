@@ -102,6 +102,7 @@ fn full_view(view: &View) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::rc::Rc;
 
     use super::super::Merger;
     use super::super::tests::{node, shared};
@@ -171,6 +172,7 @@ mod tests {
             quota_wait_ms: 0,
             is_without_bus: false,
             is_paused: false,
+            observers: Rc::default(),
         }
         .details(1_769_860_803_000);
         assert_eq!(

@@ -114,7 +114,7 @@ impl Merger {
                     Rc::clone(lists.entry(holders).or_insert(nodes.into()))
                 }
             };
-            Known { entry, nodes, next, quota_wait_ms: 0, is_without_bus: false, is_paused: false }
+            Known { entry, nodes, next, quota_wait_ms: 0, is_without_bus: false, is_paused: false, observers: Rc::default() }
         });
         let mut known: Vec<Known> = known.collect();
         let order = |known: &Known| (known.entry.view.is_none(), known.entry.key_parts.to_string(), known.nodes.first().cloned());
