@@ -24,7 +24,7 @@ use crate::cli::{Format, NodesQuestionArgs, Selector};
 use crate::exit::UsageError;
 use crate::node::{LocalAgent, root_envelope};
 use crate::output::silent::milliseconds;
-use crate::output::units;
+use crate::output::{one_line, units};
 
 /// How long one agent may take to answer. A running agent takes milliseconds.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -313,7 +313,8 @@ impl FleetClient {
                 }
             }
             CallError::TimedOut { timeout } => silent_agent(node, &format!("{timeout:?}")),
-            other => other.to_string(),
+            // Another node wrote the reason of a refusal.
+            other => one_line(&other.to_string()),
         }
     }
 

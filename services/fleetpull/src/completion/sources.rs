@@ -35,8 +35,8 @@ pub(super) fn nodes(typed: &Typed, found: &Sender<Vec<String>>) {
 pub(super) fn images_of_fleet(typed: &Typed, found: &Sender<Vec<String>>) {
     of_fleet(typed, async |client| {
         let mut nodes = described(&client).await?;
-        nodes.retain(|node| node.backoff + node.pulling + node.waiting + node.standing > 0);
-        nodes.sort_by_key(|node| Reverse(node.backoff + node.standing));
+        nodes.retain(|node| [node.backoff, node.pulling, node.waiting, node.standing].iter().any(|count| *count > 0));
+        nodes.sort_by_key(|node| Reverse(node.backoff.saturating_add(node.standing)));
         let nodes: Vec<_> = nodes.into_iter().take(ASKED).map(|node| node.node).collect();
         let list = ListBackoffs { limit: Some(ENTRIES_MOST), ..ListBackoffs::default() };
         for (_, list) in client.replies_of(&nodes, &list).await {

@@ -291,6 +291,17 @@ mod tests {
     }
 
     #[test]
+    fn refusal_that_another_node_wrote_is_one_line() {
+        paused_system().block_on(async {
+            let clock = Clock::simulated(Duration::from_secs(1_700_000_000));
+            let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
+            let refused = CallError::Refused { reason: "no\nfleetpull: forged\u{1b}[2J".to_owned() };
+            let why = client.explain_silence(&"n1".parse().unwrap(), &refused).await;
+            assert!(why.contains("no fleetpull: forged [2J"), "{why}");
+        });
+    }
+
+    #[test]
     fn nodes_that_fall_silent_together_are_asked_about_once() {
         paused_system().block_on(async {
             let clock = Clock::simulated(Duration::from_secs(1_700_000_000));

@@ -80,7 +80,7 @@ pub fn left_out(node: &NodeName, list: &StandingPullList) -> Option<String> {
 /// The pulls of a node or of a fleet in figures. Each pull is running or waiting; those of standing pulls are named once more.
 #[must_use]
 pub fn counts(running: u64, waiting: u64, standing: u64) -> String {
-    let of_standing = standing.min(running + waiting);
+    let of_standing = standing.min(running.saturating_add(waiting));
     let standing = if of_standing == 0 { String::new() } else { format!(", {of_standing} of them standing") };
     format!("{running} running, {waiting} waiting{standing}")
 }

@@ -39,15 +39,15 @@ fn description() -> NodeDescription {
         started_ms: 0,
         version: BAD.to_owned(),
         state: format!("degraded: {BAD}"),
-        since_ms: 1_000,
+        since_ms: u64::MAX,
         runtime: BAD.to_owned(),
         labels: BTreeMap::from([(BAD.to_owned(), BAD.to_owned())]),
         zone: BAD.to_owned(),
-        pulling: 1,
-        waiting: 1,
-        standing: 1,
-        backoff: 1,
-        oldest_unsent_ms: 1,
+        pulling: u64::MAX,
+        waiting: u64::MAX,
+        standing: u64::MAX,
+        backoff: u64::MAX,
+        oldest_unsent_ms: u64::MAX,
         share: BAD.to_owned(),
         reads_versions: vec![1],
         policy_revision: 1,
@@ -159,6 +159,7 @@ fn control_characters_in_a_nodes_answers_are_not_printed() {
             assert!(!written.output().contains(acts), "{written:?}", written = written.output());
             let forged = written.output().lines().any(|line| line.starts_with("forged"));
             assert!(!forged, "a line break of a node's begins a line: {written}");
+            assert!(!written.stderr.contains("panicked"), "{written}");
             if *format == "json" {
                 let _ = written.objects();
             }

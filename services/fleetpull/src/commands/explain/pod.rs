@@ -138,7 +138,7 @@ async fn nodes(client: &FleetClient, args: &ExplainArgs) -> Result<(Vec<NodeName
         return Ok((named.clone(), named));
     }
     let answering = client.answering(args.asked.question.fleet.selector.as_ref()).await?;
-    let involved = answering.iter().filter(|node| node.pulling + node.waiting + node.standing + node.backoff > 0);
+    let involved = answering.iter().filter(|node| [node.pulling, node.waiting, node.standing, node.backoff].iter().any(|count| *count > 0));
     let involved = involved.map(|node| node.node.clone()).collect();
     Ok((answering.into_iter().map(|node| node.node).collect(), involved))
 }

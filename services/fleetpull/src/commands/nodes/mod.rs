@@ -30,7 +30,7 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 /// The sums over the budgets, as the node reports them.
 fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
     let count = |is: fn(&BudgetState) -> bool| list.budgets.iter().filter(|budget| is(budget)).count() as u64;
-    let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).fold(0, u64::saturating_add);
     [
         ("budgets_known", list.budgets.len() as u64),
         ("budgets_led", count(|budget| budget.leads)),
@@ -87,5 +87,8 @@ mod tests {
         let other = BudgetState { alone: true, in_flight: 1, alone_total: 4, ..BudgetState::default() };
         let counters = of_budgets(&BudgetList { budgets: vec![led, other], forgotten_total: 5 });
         assert_eq!(counters.map(|(_, value)| value), [2, 1, 1, 4, 2, 4, 1, 5]);
+        let most = BudgetState { in_flight: u64::MAX, ..BudgetState::default() };
+        let counters = of_budgets(&BudgetList { budgets: vec![most.clone(), most], ..BudgetList::default() });
+        assert_eq!(counters[3], ("budgets_permits_out", u64::MAX));
     }
 }

@@ -71,7 +71,7 @@ impl Figures {
             EventReason::InspectFailed => self.outcome("inspect_failed", seen),
             EventReason::ErrImageNeverPull => self.outcome("never_pull", seen),
             EventReason::Throttled => self.throttled(seen),
-            EventReason::EventsDropped => self.losses += seen.count,
+            EventReason::EventsDropped => self.losses = self.losses.saturating_add(seen.count),
             _ => {}
         }
     }

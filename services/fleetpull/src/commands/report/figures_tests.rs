@@ -227,3 +227,12 @@ fn unrecognised_class_is_counted_as_unknown() {
     let classes = BTreeMap::from([("not_found".to_owned(), 2), ("unknown".to_owned(), 1)]);
     assert_eq!(figures.outcomes["failed"], Outcome { count: 3, by_class: classes });
 }
+
+#[test]
+fn any_number_of_lost_events_adds_up() {
+    let mut figures = Figures::default();
+    for _ in 0..2 {
+        figures.take(&repeated(u64::MAX, 10, seen(10, EventReason::EventsDropped, "n1", "")), true);
+    }
+    assert_eq!(figures.end().losses, u64::MAX);
+}

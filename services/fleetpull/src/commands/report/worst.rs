@@ -24,7 +24,8 @@ pub(super) struct Tally {
 impl Tally {
     /// The spared attempts. Negative if more were made than kubelet's rule makes.
     pub(super) fn spared(&self) -> i64 {
-        i64::try_from(i128::from(self.by_rule) - i128::from(self.made)).unwrap_or(i64::MAX)
+        let spared = i128::from(self.by_rule) - i128::from(self.made);
+        i64::try_from(spared).unwrap_or(if spared < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// The number by which names are ranked.
@@ -118,6 +119,12 @@ mod tests {
         let mut few = Worst::default();
         few.add("a", failed(1));
         assert_eq!(few.end(5), (vec![("a".to_owned(), failed(1))], None));
+    }
+
+    #[test]
+    fn spared_attempts_have_the_right_sign_whatever_nodes_count() {
+        let of = |by_rule, made| Tally { by_rule, made, ..Tally::default() }.spared();
+        assert_eq!([of(3, 1), of(1, 3), of(u64::MAX, 0), of(0, u64::MAX)], [2, -2, i64::MAX, i64::MIN]);
     }
 
     #[test]

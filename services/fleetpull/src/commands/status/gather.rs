@@ -38,7 +38,7 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
 
 /// The nodes with back-off entries or waiting pulls, and a few others that may have entries that delay no pull.
 fn involved(nodes: &[NodeDescription]) -> Vec<NodeName> {
-    let is_involved = |node: &NodeDescription| node.backoff + node.waiting + node.standing > 0;
+    let is_involved = |node: &NodeDescription| [node.backoff, node.waiting, node.standing].iter().any(|count| *count > 0);
     let (first, others) = nodes.split_at(nodes.len().min(IN_FULL));
     first.iter().chain(others.iter().filter(|node| is_involved(node))).map(|node| node.node.clone()).collect()
 }
@@ -150,6 +150,13 @@ mod tests {
             self.asked.set(self.asked.get() + 1);
             MessageResult(Ok(StandingPullList::default()))
         }
+    }
+
+    #[test]
+    fn node_with_any_counts_is_involved() {
+        let most = NodeDescription { backoff: u64::MAX, waiting: 1, ..description(IN_FULL) };
+        let nodes: Vec<NodeDescription> = (0..IN_FULL).map(description).chain([most, description(IN_FULL + 1)]).collect();
+        assert_eq!(involved(&nodes).len(), IN_FULL + 1);
     }
 
     #[test]

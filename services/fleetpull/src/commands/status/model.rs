@@ -122,7 +122,7 @@ impl Status {
     pub(super) fn of(answers: Answers) -> Self {
         let Answers { fleet, of_one_node, nodes, silent, unanswered, known, left_out, pauses, budgets, waits, servers, answered_in_ms } =
             answers;
-        let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&NodeDescription) -> u64| nodes.iter().map(of).fold(0, u64::saturating_add);
         let takes_part = |share: &str| nodes.iter().filter(|node| node.share == share).count() as u64;
         let of_node = nodes.first().filter(|_| of_one_node);
         Self {

@@ -25,6 +25,19 @@ fn nodes_are_counted_and_those_that_are_not_well_are_named_the_silent_first() {
 }
 
 #[test]
+fn any_counts_of_nodes_add_up() {
+    let most = |answers: &mut Answers| {
+        for node in &mut answers.nodes {
+            (node.pulling, node.waiting, node.standing) = (u64::MAX, u64::MAX, u64::MAX);
+        }
+    };
+    let status = Status::of(Sample::of(2).with(most).answers());
+    assert_eq!((status.pulls.running, status.pulls.standing), (u64::MAX, u64::MAX));
+    let line = format!("PULLS    {0} running, {0} waiting, {0} of them standing", u64::MAX);
+    assert!(super::super::show::lines(&status, 140, false).contains(&line));
+}
+
+#[test]
 fn bus_is_lost_if_the_only_asked_node_reports_it() {
     let loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
     let lost = |of_one_node, bus_loss: Option<&BusLoss>| {
