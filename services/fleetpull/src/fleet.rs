@@ -190,7 +190,8 @@ impl FleetClient {
         }
     }
 
-    /// Asks every agent to describe itself, and sorts the answers by name.
+    /// Asks every agent to describe itself, and sorts the answers by name. Of the agents of one name, that which has the bus is the first: a
+    /// duplicate agent, which goes on without the bus, answers this question alone.
     ///
     /// # Errors
     /// The bus did not accept the request.
@@ -203,17 +204,20 @@ impl FleetClient {
             bail!("{silent_side} is silent for {ANSWER_WITHIN:?}: is it stopped, or very busy? If it stays so, start it again");
         };
         let mut nodes = answered.context("the fleet cannot be asked")?;
-        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+        nodes.sort_by(|one, other| {
+            let by_bus = || one.bus_loss.is_some().cmp(&other.bus_loss.is_some());
+            one.node.cmp(&other.node).then_with(by_bus).then_with(|| one.instance.cmp(&other.instance))
+        });
         nodes.dedup_by(|one, other| one.node == other.node && one.instance == other.instance);
         Ok(nodes)
     }
 
-    /// The agents that answer and that `selector` selects, by name; at least one.
+    /// The agents that answer and that `selector` selects, one for each name, by name; at least one.
     ///
     /// # Errors
     /// No agent answers, none is selected, or the bus did not accept the request.
     pub async fn answering(&self, selector: Option<&Selector>) -> Result<Vec<NodeDescription>> {
-        let mut nodes = self.nodes().await?;
+        let (mut nodes, _) = members::without_duplicates(self.nodes().await?);
         self.check_socket(&nodes)?;
         if nodes.is_empty() {
             return Err(self.nobody_answers());

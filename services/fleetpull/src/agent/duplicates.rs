@@ -1,10 +1,11 @@
 //! Finds duplicate agents. Two of them on one bus would both pull and both answer, so the younger one goes on without the bus until the
-//! name is free.
+//! name is free. Meanwhile it only describes itself to those that ask all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::{Sender, Wiring};
+use actix::Recipient;
+use actors::{Ask, Sender, Served, Wiring, serve_everywhere};
 use bus::{BusHealth, BusRef};
 use clock::{Now, Random};
 use contract::messages::agent::{DescribeNode, NodeDescription};
@@ -61,14 +62,14 @@ impl Duplicates {
         }
     }
 
-    /// Goes on without the bus while an older agent has the name. Never returns.
-    pub(super) async fn keep(mut self) {
+    /// Goes on without the bus while an older agent has the name. Never returns. `agent` describes the node.
+    pub(super) async fn keep(mut self, agent: Recipient<Ask<DescribeNode>>) {
         loop {
             if self.holder.is_none() {
                 let older = self.next_older().await;
                 self.go_on_without_bus(older);
             }
-            self.until_free().await;
+            self.until_free(&agent).await;
             info!("the name of this node is free: this agent takes it, and uses the bus");
             self.holder = None;
             self.bus.set_suspended(None);
@@ -115,9 +116,10 @@ impl Duplicates {
         }
     }
 
-    /// Waits until no other agent has the name. Asks through a separate connection, because this agent's bus is set aside.
-    async fn until_free(&mut self) {
-        let (mut second_connection, mut unanswered) = (None, 0);
+    /// Waits until no other agent has the name. Asks through a separate connection, because this agent's bus is set aside. On the same
+    /// connection this agent describes itself, so that lists of the fleet show it and why it is without the bus.
+    async fn until_free(&mut self, agent: &Recipient<Ask<DescribeNode>>) {
+        let (mut second_connection, mut served, mut unanswered) = (None, None::<Served>, 0);
         for look in 1_u32.. {
             tokio::time::sleep(LOOK_EVERY).await;
             if second_connection.is_none() {
@@ -128,8 +130,14 @@ impl Duplicates {
             }
             let Some(bus) = second_connection.clone() else { continue };
             let is_connected = !matches!(bus.health(), BusHealth::Disconnected { .. });
-            let answer = self.ask(&Wiring { bus, ..self.wiring.clone() }).await;
-            match answer {
+            let wiring = Wiring { bus, ..self.wiring.clone() };
+            if served.is_none() {
+                served = serve_everywhere(&wiring, agent.clone())
+                    .await
+                    .inspect_err(|error| warn!(%error, "lists of the fleet do not show this agent"))
+                    .ok();
+            }
+            match self.ask(&wiring).await {
                 Answer::Other(other) => {
                     unanswered = 0;
                     self.see_holder(*other, look);

@@ -147,19 +147,10 @@ pub(super) async fn start(configuration: &Configuration, signal: impl Future<Out
     let serving = serving.context("the agent cannot be reached through the bus")?;
     let reached = Reached { socket: &socket_path, http: http.as_ref().map(HttpEndpoint::address) };
     introduce(settings, sharing.as_ref(), &identity.node, &seen, &reached);
+    let duplicates = tasks::spawn_local("duplicate-agents", duplicates.keep(agent.clone().recipient()));
     // Last, so that the HTTP endpoint answers only when the agent is ready.
     let http = http.map(|http| http.serve(agent, clock));
-    Ok(Some(Work {
-        node,
-        panics,
-        duplicates: tasks::spawn_local("duplicate-agents", duplicates.keep()),
-        serving,
-        agent_events,
-        socket,
-        _http: http,
-        _key_keeper: key_keeper,
-        _state: state,
-    }))
+    Ok(Some(Work { node, panics, duplicates, serving, agent_events, socket, _http: http, _key_keeper: key_keeper, _state: state }))
 }
 
 /// Starts to keep the fleet's key, unless nothing is shared or a file holds the key.

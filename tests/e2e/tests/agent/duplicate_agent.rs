@@ -76,6 +76,18 @@ fn a_duplicate_agent_goes_on_without_bus_reports_it_and_takes_the_name_when_it_i
     younger.log_with("this agent goes on without the bus");
     assert_eq!(answering(&place, &server), holder, "the elder one alone is on the bus");
     assert_eq!(elder.state(), "ok");
+    // The fleet sees both, and asks the elder one alone.
+    let of_fleet = |arguments: &[&str]| place.run(&[arguments, &["--nats", &server.url()]].concat()).expect(0);
+    let nodes = until("the younger one is listed", || {
+        let nodes = of_fleet(&["nodes", "-o", "json"]).objects();
+        (nodes.len() == 2).then_some(nodes)
+    });
+    assert!(nodes[0]["instance"] == holder.as_str() && is_aside(nodes[1]["state"].as_str().unwrap()), "{nodes:?}");
+    let status = of_fleet(&["status"]);
+    for part in ["n1 has been degraded for ", "a duplicate agent holds the name n1 (", "2: 1 ready, 1 degraded (n1 for "] {
+        assert!(status.stdout.contains(part), "{part} in {status}");
+    }
+    assert_eq!(of_fleet(&["pull", &registry.image("shop/web:v1"), "--all-nodes", "-o", "json"]).objects().len(), 1);
     // The node's own pulls work, by kubelet's rule.
     let pulled = younger.asked(&["pull", &registry.image("shop/web:v1"), "-o", "json"]).expect(0).object();
     assert_eq!(pulled["outcome"], "pulled", "{pulled}");

@@ -112,9 +112,10 @@ pub(super) fn carry_out(args: &NodesArgs) -> Result<Exit> {
 }
 
 pub(super) async fn listed(args: &NodesArgs, client: &FleetClient) -> Result<Vec<Listed>> {
-    let Members { answering, silent: left_out, .. } = client.members(args.question.fleet.selector.as_ref()).await?;
-    let answering = answering.into_iter().map(|node| Listed { node, knows_labels: true });
+    let Members { answering, duplicates, silent: left_out, .. } = client.members(args.question.fleet.selector.as_ref()).await?;
+    let answering = answering.into_iter().chain(duplicates).map(|node| Listed { node, knows_labels: true });
     let mut nodes: Vec<Listed> = answering.chain(left_out.into_iter().map(silent)).collect();
+    // A stable sort keeps the agent that the fleet reaches by a name before its duplicates.
     nodes.sort_by(|one, other| one.node.node.cmp(&other.node.node));
     Ok(nodes)
 }

@@ -18,7 +18,7 @@ use crate::fleet::{ANSWER_WITHIN, FleetClient, Members};
 
 /// Asks the fleet, or the one agent behind a socket. The exit status says whether all asked nodes answered.
 pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Result<(Answers, Exit)> {
-    let Members { answering: nodes, silent, servers } = client.members(selector).await?;
+    let Members { answering: nodes, duplicates, silent, servers } = client.members(selector).await?;
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
@@ -28,6 +28,8 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     budgets.delay(&mut known);
     let (waits, without_pulls) = waits(client, &nodes).await;
     unanswered.extend(without_pulls);
+    // Only its description is known of a duplicate agent.
+    let nodes = nodes.into_iter().chain(duplicates).collect();
     let exit = if unanswered.is_empty() { Exit::Success } else { Exit::Failure };
     let unanswered = unanswered.into_iter().collect();
     let (fleet, of_one_node) = (client.fleet().name().to_owned(), client.bus().is_none());
