@@ -194,11 +194,13 @@ mod tests {
 
     #[test]
     fn sorting_a_million_events_is_bounded() {
-        let (mut ordered, mut seen) = (Ordered::new(None), 0);
-        for sequence in 0..1_000_000 {
-            ordered.push(Duration::from_millis(sequence), sequence, Value::Null, &mut |_| seen += 1);
-            assert!(ordered.held.len() <= REORDERED, "{}", ordered.held.len());
+        for (limit, most, expected) in [(None, REORDERED, (1_000_000 - REORDERED, 1_000_000)), (Some(100), 100, (0, 100))] {
+            let (mut ordered, mut seen) = (Ordered::new(limit), 0);
+            for sequence in 0..1_000_000 {
+                ordered.push(Duration::from_millis(sequence), sequence, Value::Null, &mut |_| seen += 1);
+                assert!(ordered.held.len() <= most, "{}", ordered.held.len());
+            }
+            assert_eq!((seen, ordered.end(&mut |_| ())), expected);
         }
-        assert_eq!((seen, ordered.end(&mut |_| ())), (1_000_000 - REORDERED, 1_000_000));
     }
 }

@@ -11,7 +11,7 @@ use contract::{EventReason, EventType, NodeName, PodRef, PullEvent};
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
-use super::history::{History, nodes_meant};
+use super::history::{History, Ordered, nodes_meant};
 use super::outboxes;
 use crate::cli::EventsArgs;
 use crate::exit::{Exit, UsageError};
@@ -21,6 +21,8 @@ use printer::{Printer, published};
 
 /// How often an agent is polled for new events through its socket, which has no subscriptions.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The most events of outboxes that are listed, the newest. They take a few hundred MB, and a large fleet keeps millions.
+const LISTED_MOST: usize = 100_000;
 
 /// The filter for events.
 struct Wanted {
@@ -82,26 +84,33 @@ pub(super) fn carry_out(args: &EventsArgs) -> Result<Exit> {
 async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     let wanted = Wanted::of(args, None)?;
     let mut exit = Exit::Success;
-    let mut events = Vec::new();
+    let (mut newest, mut taken) = (Ordered::new(Some(LISTED_MOST)), 0_u64);
     let ask = |node: NodeName| async move { (kept(args, client, &node, 0).await, node) };
     let nodes = client.selected_nodes(&args.asked).await?;
     let mut answers = stream::iter(nodes.clone()).map(ask).buffered(ASKED_AT_ONCE);
     while let Some((kept, node)) = answers.next().await {
         match kept {
-            Ok((kept, _)) => events.extend(kept),
+            Ok((kept, _)) => {
+                let events = kept.iter().filter_map(|event| Some((event.time_ms, published(event)?)));
+                for (time_ms, event) in events.filter(|(_, event)| wanted.takes(event)) {
+                    taken += 1;
+                    newest.push(Duration::from_millis(time_ms), taken, event, &mut |_| ());
+                }
+            }
             Err(silence) => {
                 output::remark(&format!("{node}: {silence}"));
                 exit = Exit::Failure;
             }
         }
     }
-    // A stable sort keeps the order of each node's events.
-    events.sort_by_key(|event| event.time_ms);
-    let events: Vec<Value> = events.iter().filter_map(published).filter(|event| wanted.takes(event)).collect();
     let mut printer = Printer::of(args);
-    events.iter().for_each(|event| printer.print(event));
-    if events.is_empty() && exit == Exit::Success {
+    let shown = newest.end(&mut |event| printer.print(event));
+    if shown == 0 && exit == Exit::Success {
         print_that_none_came(args);
+    }
+    let older = taken - shown as u64;
+    if older > 0 {
+        output::warn(&format!("{older} older events are left out: --since and --tail read the fleet's stream"));
     }
     if !args.asked.question.output.quiet {
         silent::sentence(&client.silent_of(&args.asked, &nodes).await).iter().for_each(|sentence| output::remark(sentence));
