@@ -143,15 +143,19 @@ pub(super) fn policy() -> impl TypedValueParser<Value = PullPolicy> {
     PossibleValuesParser::new(all.map(|policy| policy.as_str())).try_map(|text| text.parse::<PullPolicy>())
 }
 
-/// A duration with a unit, longer than zero.
+/// The longest duration that a flag takes, about a century. Times are added to it, which must not overflow.
+const LONGEST: Duration = Duration::from_secs(36_500 * 24 * 3_600);
+
+/// A duration with a unit, longer than zero and at most [`LONGEST`].
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let advice = "a duration needs a unit, like 500ms, 30s, 5m or 1h30m";
     if text.chars().all(|character| character.is_ascii_digit()) {
         return Err(advice.to_owned());
     }
     match humantime::parse_duration(text) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) => Err("it must be longer than nothing".to_owned()),
+        Ok(duration) if duration.is_zero() => Err("it must be longer than nothing".to_owned()),
+        Ok(duration) if duration > LONGEST => Err("it must be at most 36500 days".to_owned()),
+        Ok(duration) => Ok(duration),
         Err(_) => Err(advice.to_owned()),
     }
 }
@@ -162,8 +166,8 @@ mod tests {
 
     #[test]
     fn durations_need_a_unit() {
-        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["30", "", "0s", "-1s", "5 lightyears", "999999999999999999999h"] {
+        assert_eq!([duration("1m30s"), duration("36500d")], [Ok(Duration::from_secs(90)), Ok(LONGEST)]);
+        for wrong in ["30", "", "0s", "-1s", "5 lightyears", "999999999999999999999h", "36501d", "18446744073709551615s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -5,7 +5,7 @@ use e2e::Workplace;
 #[test]
 fn wrong_usage_is_refused_with_the_correct_usage() {
     let place = Workplace::new();
-    let table: [(&[&str], &str); 57] = [
+    let table: [(&[&str], &str); 58] = [
         (&["pull"], "<IMAGE>"),
         (&["pull", "oci:./images:busybox"], "give the image's name alone"),
         (&["rm", "docker-archive:app.tar"], "skopeo copy docker-archive:app.tar docker://REGISTRY/NAME:TAG"),
@@ -14,6 +14,7 @@ fn wrong_usage_is_refused_with_the_correct_usage() {
         (&["pull", " "], "give its name, like busybox"),
         (&["pull", "a", "--timeout", "30"], "a duration needs a unit, like 500ms, 30s"),
         (&["pull", "a", "--timeout", "0s"], "longer than nothing"),
+        (&["pull", "a", "--timeout", "18446744073709551615s"], "at most 36500 days"),
         (&["pull", "a", "--policy", "Sometimes"], "Always, IfNotPresent, Never"),
         (&["pull", "a", "--platform", "linux"], "linux/amd64"),
         (&["pull", "a", "--pod", "web-0"], "NAMESPACE/NAME"),
