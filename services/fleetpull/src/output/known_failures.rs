@@ -166,10 +166,10 @@ impl Known {
         self.nodes.binary_search(node).is_ok() && !(self.is_shared() && self.observers.contains(node))
     }
 
-    /// True if all nodes with the entry only observe.
+    /// True if all nodes with the shared entry only observe.
     #[must_use]
     pub fn is_only_observed(&self) -> bool {
-        !self.nodes.iter().any(|node| self.is_obeyed_by(node))
+        self.is_shared() && self.nodes.iter().all(|node| self.observers.contains(node))
     }
 
     /// True if the entry binds a node, which may only observe. All nodes have an entry that binds its reporters alone.
