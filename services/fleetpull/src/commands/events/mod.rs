@@ -110,7 +110,7 @@ async fn list(args: &EventsArgs, client: &FleetClient) -> Result<Exit> {
     }
     let older = taken - shown as u64;
     if older > 0 {
-        output::warn(&format!("{older} older events are left out: --since and --tail read the fleet's stream"));
+        output::warn(&format!("{older} older events are left out: --since lists them too"));
     }
     if !args.asked.question.output.quiet {
         silent::sentence(&client.silent_of(&args.asked, &nodes).await).iter().for_each(|sentence| output::remark(sentence));
