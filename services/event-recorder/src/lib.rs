@@ -24,5 +24,3 @@ pub use actor::{Close, EventRecorder, Flush, ReadStoreProblem};
 pub use durable::{Durability, StreamLimits, event_stream};
 #[cfg(feature = "shell")]
 pub use inbound::serve;
-#[cfg(feature = "shell")]
-pub use outbound::OUTBOX_CAPACITY;

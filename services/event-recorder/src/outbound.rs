@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The most events that wait for the bus. If it is full, the newest event is not published but counted (and still listed): a gap at the
 /// end is better than a wrong order.
-pub const OUTBOX_CAPACITY: usize = 10_000;
+pub(crate) const OUTBOX_CAPACITY: usize = 10_000;
 /// How long the first event waits for others to be encoded with it. Each wake-up costs a timer, and encoding an event takes about as long
 /// as answering a pull, so a caller that makes one pull after the other is not delayed after each.
 const LINGER: Duration = Duration::from_millis(10);

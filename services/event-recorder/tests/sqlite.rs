@@ -178,6 +178,52 @@ fn file_that_is_no_database_or_of_a_newer_version_is_set_aside() {
 }
 
 #[test]
+fn outbox_survives_any_number_of_starts_on_a_full_disk() {
+    let disk = TempDir::new().unwrap();
+    let Some(small) = met(SmallDisk::mount(disk.path(), 1024 * 1024)) else { return };
+    let mut first = open(disk.path());
+    first.store.write(&put(1..=5)).unwrap();
+    drop(first);
+    small.fill();
+    for _ in 0..6 {
+        drop(SqliteStore::open(disk.path(), &Origin { boot: "boot-1".to_owned(), new_incarnation: "other".to_owned() }));
+    }
+    small.free();
+    let opened = open(disk.path());
+    assert_eq!((opened.incarnation.as_str(), opened.recovered.slots.len(), opened.recovered.lost), ("inc", 5, None));
+}
+
+#[test]
+fn file_that_cannot_be_opened_now_stays_for_a_later_start() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(1..=5)).unwrap();
+    drop(first);
+    // Where SQLite expects its log.
+    let in_the_way = dir.path().join(format!("{OUTBOX_FILE}-wal"));
+    std::fs::create_dir(&in_the_way).unwrap();
+    assert!(SqliteStore::open(dir.path(), &Origin { boot: "boot-1".to_owned(), new_incarnation: "other".to_owned() }).is_err());
+    std::fs::remove_dir(in_the_way).unwrap();
+    assert_eq!(open(dir.path()).recovered.slots.len(), 5);
+}
+
+#[test]
+fn numbers_of_deleted_events_are_not_reused_after_a_file_was_set_aside() {
+    let dir = TempDir::new().unwrap();
+    let mut first = open(dir.path());
+    first.store.write(&put(50_001..=50_010)).unwrap();
+    first.store.write(&Batch { remove: (50_001..=50_010).collect(), ..Batch::default() }).unwrap();
+    drop(first);
+    let path = dir.path().join(OUTBOX_FILE);
+    rusqlite::Connection::open(path).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let second = open(dir.path());
+    let next = second.recovered.next_number;
+    assert!(next > 50_010, "{next}");
+    drop(second);
+    assert_eq!(open(dir.path()).recovered.next_number, next, "also if no event was stored since");
+}
+
+#[test]
 fn symlink_in_place_of_the_file_is_not_followed() {
     let dir = TempDir::new().unwrap();
     let other = dir.path().join("other.db");

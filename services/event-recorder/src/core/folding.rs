@@ -6,9 +6,9 @@ use std::time::Duration;
 use contract::{EventReason, FailureClass, PodRef, PullEvent, Repeats};
 
 /// How long repeats are collected after the first event of a kind.
-pub const FOLD_AT_FIRST: Duration = Duration::from_secs(60);
+const FOLD_AT_FIRST: Duration = Duration::from_secs(60);
 /// The longest collection; each one is twice as long as the one before.
-pub const FOLD_AT_MOST: Duration = Duration::from_secs(3_600);
+const FOLD_AT_MOST: Duration = Duration::from_secs(3_600);
 /// The most kinds that are remembered; beyond it the one emitted least recently is emitted and forgotten.
 const KINDS_MOST: usize = 4_096;
 

@@ -18,7 +18,7 @@ const PAGE_EVENTS: usize = 500;
 /// How many of the newest events are searched for a duplicate, which comes soon after the first.
 const DUPLICATES_WITHIN: usize = 64;
 /// Roughly the bytes of an event besides its texts: ids, names and field names.
-const EVENT_OVERHEAD_BYTES: usize = 512;
+pub const EVENT_OVERHEAD_BYTES: usize = 512;
 
 /// The newest events of a node.
 #[derive(Debug)]

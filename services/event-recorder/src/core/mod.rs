@@ -6,10 +6,12 @@ mod outbox;
 mod recorder;
 mod step;
 
-pub use folding::{FOLD_AT_FIRST, FOLD_AT_MOST};
-pub use journal::{EVENT_MAX_BYTES, Journal, KEEP_DEFAULT, page_events, text_bytes};
-pub use recorder::{EVENT_OVERHEAD_BYTES, Identity, Recorder, RecorderCounts, RecorderPolicy, Recovered, WINDOW};
+pub use journal::{EVENT_MAX_BYTES, EVENT_OVERHEAD_BYTES, Journal, KEEP_DEFAULT, page_events, text_bytes};
+pub use recorder::{Identity, Recorder, RecorderCounts, RecorderPolicy, Recovered, WINDOW};
 pub use step::{Batch, Effect, Input, Slot, StreamMark, StreamRead, Token};
+
+#[cfg(feature = "shell")]
+pub(crate) use recorder::number_of;
 
 #[cfg(test)]
 pub(crate) use journal::tests::event as test_event;

@@ -18,7 +18,7 @@ use clock::{Now, Random};
 use contract::{EventReason, EventSequence, MessageId, NodeName, PullEvent, TraceContext};
 
 use super::folding::Folds;
-use super::journal::text_bytes;
+use super::journal::{EVENT_OVERHEAD_BYTES, text_bytes};
 use super::outbox::Outbox;
 use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 
@@ -29,9 +29,7 @@ const QUEUE_MOST: usize = 1_024;
 /// The pause after a failure of the stream or the store.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// More than the bytes of the texts of an event about dropped events.
-const REPORT_BYTES: u64 = 256;
-/// Roughly the bytes that a store needs for an event besides its texts.
-pub const EVENT_OVERHEAD_BYTES: u64 = 512;
+const REPORT_BYTES: usize = 256;
 
 /// The recorder's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +248,7 @@ impl Recorder {
         self.next_number += 1;
         let sequence = Some(EventSequence { incarnation: self.identity.incarnation.clone(), number });
         let event = Arc::new(PullEvent { sequence, ..event });
-        let bytes = EVENT_OVERHEAD_BYTES + text_bytes(&event) as u64;
+        let bytes = (EVENT_OVERHEAD_BYTES + text_bytes(&event)) as u64;
         self.make_room(bytes);
         let is_refusal = event.reason == EventReason::BackOff;
         self.outbox.insert(Slot { number, bytes, time_ms: event.time_ms, is_refusal });
@@ -295,7 +293,7 @@ impl Recorder {
             return;
         }
         // First, so that what is dropped for this event is counted in it.
-        self.make_room(EVENT_OVERHEAD_BYTES + REPORT_BYTES);
+        self.make_room((EVENT_OVERHEAD_BYTES + REPORT_BYTES) as u64);
         let message = format!(
             "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
             std::mem::take(&mut self.dropped_unreported)
@@ -338,6 +336,7 @@ impl Recorder {
     }
 }
 
-fn number_of(event: &Arc<PullEvent>) -> u64 {
+/// The number of a numbered event.
+pub(crate) fn number_of(event: &Arc<PullEvent>) -> u64 {
     event.sequence.as_ref().map_or(0, |sequence| sequence.number)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use contract::PullEvent;
 
 use super::{OpenedStore, OutboxStore, StoreError, Syncer};
-use crate::core::{Batch, Recovered, Slot, StreamMark, text_bytes};
+use crate::core::{Batch, Recovered, Slot, StreamMark, number_of, text_bytes};
 
 /// The store's contents. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -58,13 +58,13 @@ impl MemoryStore {
 impl OutboxStore for MemoryStore {
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let mut contents = self.contents();
-        let numbers = batch.put.iter().map(|event| event.sequence.as_ref().map_or(0, |sequence| sequence.number));
+        let numbers = batch.put.iter().map(number_of);
         if contents.fails {
             contents.last_unstored = numbers.max().unwrap_or_default().max(contents.last_unstored);
             return Err(StoreError("no space left on device".to_owned()));
         }
         for event in &batch.put {
-            let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
+            let number = number_of(event);
             contents.last_number = contents.last_number.max(number);
             contents.events.insert(number, Arc::clone(event));
         }

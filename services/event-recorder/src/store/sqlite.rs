@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use contract::PullEvent;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
 use super::{OpenedStore, OutboxStore, StoreError, Syncer};
-use crate::core::{Batch, Recovered, Slot, StreamMark, text_bytes};
+use crate::core::{Batch, EVENT_OVERHEAD_BYTES, Recovered, Slot, StreamMark, number_of, text_bytes};
+
+mod damaged;
 
 /// The database's file in the state directory.
 pub const OUTBOX_FILE: &str = "outbox.db";
@@ -23,8 +25,6 @@ const UNSTORED_DIGITS: usize = 20;
 const VERSION: u32 = 1;
 /// How many numbers are reserved on the disk at a time. After a power failure numbering goes on above the reserved ones.
 const CEILING_STEP: u64 = 10_000;
-/// The most damaged databases that are kept; beyond it the first one is replaced.
-const SET_ASIDE_MOST: u32 = 3;
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, time_ms INTEGER NOT NULL,
@@ -39,9 +39,24 @@ pub struct SqliteStore {
     log: Arc<File>,
     /// The file `UNSTORED_FILE`; none: it could not be opened.
     unstored: Option<File>,
-    /// The highest reserved number.
+    /// The highest number that this process has reserved.
     ceiling: u64,
+    /// The highest number that was used, also of an event that could not be stored.
     last_number: u64,
+}
+
+/// An open database and its contents.
+struct Opened {
+    store: SqliteStore,
+    incarnation: String,
+    recovered: Recovered,
+}
+
+/// Why a database is not open.
+struct Unopened {
+    why: StoreError,
+    /// Whether its contents are at fault. If not, a later start may open it: the disk is full, or the file cannot be accessed now.
+    is_damaged: bool,
 }
 
 /// Ids that distinguish starts of the machine and incarnations of the node.
@@ -54,30 +69,34 @@ pub struct Origin {
 }
 
 impl SqliteStore {
-    /// Opens the database of a state directory; creates it if it is missing.
+    /// Opens the database of a state directory; creates it if it is missing. A damaged one is replaced.
     ///
     /// # Errors
     /// It can neither be opened nor created.
     pub fn open(dir: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
         let path = dir.join(OUTBOX_FILE);
-        match Self::open_file(&path, origin) {
-            Ok(opened) => Ok(opened),
-            Err(error) if path.exists() => Self::replace(&path, origin, &error),
-            Err(error) => Err(error),
-        }
+        let opened = match Self::open_file(&path, origin) {
+            Ok(opened) => opened,
+            Err(error) if error.is_damaged => damaged::replace(&path, origin, &error.why)?,
+            Err(error) => return Err(error.why),
+        };
+        let Opened { store, incarnation, recovered } = opened;
+        Ok(OpenedStore { store: Box::new(store), incarnation, recovered })
     }
 
-    fn open_file(path: &Path, origin: &Origin) -> Result<OpenedStore, StoreError> {
-        let mut connection = connect(path).map_err(failed("the outbox cannot be opened"))?;
+    fn open_file(path: &Path, origin: &Origin) -> Result<Opened, Unopened> {
+        let mut connection = connect(path).map_err(unopened("the outbox cannot be opened"))?;
         let version: u32 =
-            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed("the outbox cannot be read"))?;
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(unopened("the outbox cannot be read"))?;
         if version > VERSION {
-            return Err(StoreError(format!("the outbox was written by a newer version ({version}, this program reads {VERSION})")));
+            let why = StoreError(format!("the outbox was written by a newer version ({version}, this program reads {VERSION})"));
+            return Err(Unopened { why, is_damaged: true });
         }
         let made = connection.execute_batch(&format!("{TABLES} PRAGMA user_version = {VERSION};"));
-        made.map_err(failed("the outbox cannot be set up"))?;
-        let (mut recovered, incarnation, ceiling) = recover(&mut connection, origin).map_err(failed("the outbox cannot be read"))?;
-        let log = File::open(log_of(path)).map_err(|error| StoreError(format!("the outbox's log cannot be opened: {error}")))?;
+        made.map_err(unopened("the outbox cannot be set up"))?;
+        let (mut recovered, incarnation) = recover(&mut connection, origin).map_err(unopened("the outbox cannot be read"))?;
+        let log = File::open(log_of(path))
+            .map_err(|error| Unopened { why: StoreError(format!("the outbox's log cannot be opened: {error}")), is_damaged: false })?;
         let (unstored, last_unstored) = open_unstored(&path.with_file_name(UNSTORED_FILE));
         if last_unstored >= recovered.next_number {
             let unstored_lost = format!("events could not be stored before the agent ended: up to number {last_unstored} they may be lost");
@@ -85,25 +104,10 @@ impl SqliteStore {
             recovered.lost = Some(recovered.lost.map_or_else(|| unstored_lost.clone(), |lost| format!("{lost}; {unstored_lost}")));
         }
         let last_number = recovered.next_number - 1;
-        let store = Self { connection, log: Arc::new(log), unstored, ceiling, last_number };
-        Ok(OpenedStore { store: Box::new(store), incarnation, recovered })
-    }
-
-    /// Sets a damaged database aside, and goes on in a new one with its readable events.
-    fn replace(path: &Path, origin: &Origin, why: &StoreError) -> Result<OpenedStore, StoreError> {
-        let (events, incarnation) = salvage(path);
-        let kept = set_aside(path).map_err(|error| StoreError(format!("{why}, and it cannot be set aside: {error}")))?;
-        let incarnation = incarnation.unwrap_or_else(|| origin.new_incarnation.clone());
-        let mut opened = Self::open_file(path, &Origin { new_incarnation: incarnation, ..origin.clone() })?;
-        let number = |event: &Arc<PullEvent>| event.sequence.as_ref().map_or(0, |sequence| sequence.number);
-        let (found, last) = (events.len(), events.iter().map(number).max().unwrap_or_default());
-        opened.store.write(&Batch { put: events.clone(), ..Batch::default() })?;
-        opened.recovered.slots = events.iter().map(slot_of).collect();
-        // Numbers above the last readable one may have been used, and must not be used again.
-        opened.recovered.next_number = last + CEILING_STEP + 1;
-        opened.recovered.lost =
-            Some(format!("{why}: {found} events were read from it, others may be lost; the file was kept as {}", kept.display()));
-        Ok(opened)
+        // Nothing counts as reserved: the first event is stored after a sync, which takes along what was written here. Otherwise a power
+        // failure could leave the mark of an orderly stop, and numbers would be used again.
+        let store = Self { connection, log: Arc::new(log), unstored, ceiling: last_number, last_number };
+        Ok(Opened { store, incarnation, recovered })
     }
 }
 
@@ -122,7 +126,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Recovered, String, u64)> {
+fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Recovered, String)> {
     let slots: Vec<Slot> = connection
         .prepare("SELECT number, bytes, time_ms, is_refusal FROM events ORDER BY number")?
         .query_map([], |row| {
@@ -160,19 +164,13 @@ fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Re
     set_fact(&transaction, "boot", &origin.boot)?;
     transaction.execute("DELETE FROM facts WHERE name = 'closed'", [])?;
     transaction.commit()?;
-    Ok((Recovered { next_number, slots, folds, mark: mark.unwrap_or_default(), lost }, incarnation, ceiling))
+    Ok((Recovered { next_number, slots, folds, mark: mark.unwrap_or_default(), lost }, incarnation))
 }
 
 impl OutboxStore for SqliteStore {
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        let number = |event: &Arc<PullEvent>| event.sequence.as_ref().map_or(0, |sequence| sequence.number);
-        let last = batch.put.iter().map(number).max().unwrap_or(0).max(self.last_number);
-        let written = self.reserve(last).and_then(|()| self.transact(batch, last).map_err(failed("events cannot be stored")));
-        match written {
-            Ok(()) => self.last_number = last,
-            Err(_) => self.remember_unstored(last),
-        }
-        written
+        let last = batch.put.iter().map(number_of).max().unwrap_or(0).max(self.last_number);
+        self.write_up_to(last, batch)
     }
 
     fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
@@ -200,6 +198,16 @@ impl OutboxStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Writes a batch, after which no number up to `last` is used again.
+    fn write_up_to(&mut self, last: u64, batch: &Batch) -> Result<(), StoreError> {
+        let written = self.reserve(last).and_then(|()| self.transact(batch, last).map_err(failed("events cannot be stored")));
+        self.last_number = last;
+        if written.is_err() {
+            self.remember_unstored(last);
+        }
+        written
+    }
+
     /// Notes the highest number of an event that could not be stored: it may be published, so no number up to it may be used again.
     fn remember_unstored(&self, last: u64) {
         let Some(file) = &self.unstored else { return };
@@ -242,9 +250,7 @@ impl SqliteStore {
                 };
             }
         }
-        if last > self.last_number {
-            set_fact(&transaction, "last_number", &last.to_string())?;
-        }
+        set_fact(&transaction, "last_number", &last.to_string())?;
         if let Some(StreamMark { created, sequence }) = &batch.mark {
             set_fact(&transaction, "mark", &format!("{sequence} {created}"))?;
         }
@@ -265,34 +271,6 @@ fn read_events(connection: &Connection, query: &str, after: i64, limit: usize) -
     let mut query = connection.prepare(query)?;
     let bodies = query.query_map([after], |row| row.get::<_, Vec<u8>>(0))?;
     bodies.filter_map(|body| body.map(|body| decode(&body).map(Arc::new)).transpose()).take(limit).collect()
-}
-
-/// The readable events of a damaged database: up to the damage from both ends.
-fn salvage(path: &Path) -> (Vec<Arc<PullEvent>>, Option<String>) {
-    let Ok(connection) = connect(path) else { return (Vec::new(), None) };
-    let incarnation = connection.query_row("SELECT value FROM facts WHERE name = 'incarnation'", [], |row| row.get(0)).ok();
-    let mut found = std::collections::BTreeMap::new();
-    for order in ["ASC", "DESC"] {
-        let Ok(mut query) = connection.prepare(&format!("SELECT number, body FROM events ORDER BY number {order}")) else { continue };
-        let Ok(mut rows) = query.query([]) else { continue };
-        while let Ok(Some(row)) = rows.next() {
-            let (Ok(number), Ok(body)) = (row.get::<_, i64>(0), row.get::<_, Vec<u8>>(1)) else { break };
-            let event = decode(&body).filter(|event| event.sequence.as_ref().is_some_and(|sequence| sequence.number == unsigned(number)));
-            found.extend(event.map(|event| (number, Arc::new(event))));
-        }
-    }
-    (found.into_values().collect(), incarnation)
-}
-
-/// Renames a database and its log.
-fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let place = |number: u32| path.with_file_name(format!("outbox.damaged-{number}.db"));
-    let free = (1..=SET_ASIDE_MOST).map(place).find(|place| !place.exists()).unwrap_or_else(|| place(1));
-    std::fs::rename(path, &free)?;
-    match std::fs::rename(log_of(path), log_of(&free)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(free),
-    }
 }
 
 /// Opens the file, and reads its number; 0: none.
@@ -327,15 +305,15 @@ fn log_of(path: &Path) -> PathBuf {
 
 fn slot_of(event: &Arc<PullEvent>) -> Slot {
     Slot {
-        number: event.sequence.as_ref().map_or(0, |sequence| sequence.number),
-        bytes: text_bytes(event) as u64 + crate::core::EVENT_OVERHEAD_BYTES,
+        number: number_of(event),
+        bytes: (text_bytes(event) + EVENT_OVERHEAD_BYTES) as u64,
         time_ms: event.time_ms,
         is_refusal: event.reason == contract::EventReason::BackOff,
     }
 }
 
 fn encode(event: &PullEvent) -> Vec<u8> {
-    let mut body = Vec::with_capacity(text_bytes(event) + crate::core::EVENT_OVERHEAD_BYTES as usize);
+    let mut body = Vec::with_capacity(text_bytes(event) + EVENT_OVERHEAD_BYTES);
     // Encoding an event never fails.
     let _ = rmp_serde::encode::write_named(&mut body, event);
     body
@@ -357,26 +335,19 @@ fn failed(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |error| StoreError(format!("{doing}: {error}"))
 }
 
+fn unopened(doing: &'static str) -> impl Fn(rusqlite::Error) -> Unopened {
+    move |error| Unopened { is_damaged: is_damage(&error), why: failed(doing)(error) }
+}
+
+/// Whether the contents of the database are at fault, or cannot be read from the disk.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    // Other errors than SQLite's: a value is not of its type.
+    error.sqlite_error().is_none_or(|error| {
+        let is_unreadable = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_DATA, ffi::SQLITE_IOERR_CORRUPTFS].contains(&error.extended_code);
+        is_unreadable || matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown)
+    })
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod tests {
-    use clock::Random;
-    use contract::{EventReason, EventSequence};
-
-    use super::*;
-
-    #[test]
-    fn batch_whose_write_fails_is_not_stored_if_only_the_sync_failed() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let connection = connect(&dir.path().join(OUTBOX_FILE)).unwrap();
-        connection.execute_batch(TABLES).unwrap();
-        // A device cannot be synced.
-        let log = Arc::new(File::open("/dev/null").unwrap());
-        let mut store = SqliteStore { connection, log, unstored: None, ceiling: 0, last_number: 0 };
-        let event = crate::core::test_event(&mut Random::seeded(1), "app:v1", EventReason::Failed, 0);
-        let sequence = Some(EventSequence { incarnation: "first".to_owned(), number: 1 });
-        let batch = Batch { put: vec![Arc::new(PullEvent { sequence, ..event })], ..Batch::default() };
-        assert!(store.write(&batch).is_err());
-        assert_eq!(store.load(0, 10).unwrap(), []);
-    }
-}
+mod tests;
