@@ -249,15 +249,38 @@ impl EventRecorder {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
     use std::time::Duration;
 
+    use actix::Addr;
     use bus::memory::MemoryBus;
     use clock::{Clock, Random};
     use contract::{Envelope, EventReason, Meta};
 
     use super::*;
-    use crate::core::test_event;
+    use crate::core::{Batch, test_event};
     use crate::store::memory::MemoryStore;
+    use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
+
+    fn recorder(opened: OpenedStore) -> Addr<EventRecorder> {
+        let clock = Clock::host();
+        let durability = Durability {
+            opened,
+            node: "n1".parse().expect("a name"),
+            clock: clock.clone(),
+            max_bytes: 1 << 20,
+            sync_every: Duration::from_millis(100),
+            stream: None,
+        };
+        let bus = Arc::new(MemoryBus::new(clock));
+        EventRecorder::new(10, bus, Fleet::default(), PanicGuard::of("event-recorder")).storing(durability).start()
+    }
+
+    async fn record(recorder: &Addr<EventRecorder>, random: &mut Random, reason: EventReason) {
+        let body = RecordEvent { event: test_event(random, "a", reason, 0) };
+        let answer = recorder.send(Ask(Envelope { meta: Meta::root(random), body })).await.expect("it runs");
+        assert_eq!(answer, Ok(EventRecorded {}));
+    }
 
     #[actix::test]
     async fn recording_is_answered_once_the_event_is_stored_or_at_once_if_no_answer_depends_on_it() {
@@ -273,23 +296,64 @@ mod tests {
             (EventReason::BackoffCleared, true),
         ];
         for (reason, is_awaited) in table {
-            let (store, clock) = (MemoryStore::default(), Clock::host());
-            let durability = Durability {
-                opened: store.open("first"),
-                node: "n1".parse().expect("a name"),
-                clock: clock.clone(),
-                max_bytes: 1 << 20,
-                sync_every: Duration::from_millis(100),
-                stream: None,
-            };
-            let bus = Arc::new(MemoryBus::new(clock));
-            let recorder = EventRecorder::new(10, bus, Fleet::default(), PanicGuard::of("event-recorder")).storing(durability).start();
+            let store = MemoryStore::default();
+            let recorder = recorder(store.open("first"));
             let stored = || store.open("first").recovered.slots.len();
-            let body = RecordEvent { event: test_event(&mut random, "a", reason, 0) };
-            let answer = recorder.send(Ask(Envelope { meta: Meta::root(&mut random), body })).await.expect("it runs");
-            assert_eq!((answer, stored()), (Ok(EventRecorded {}), usize::from(is_awaited)), "{reason:?}");
+            record(&recorder, &mut random, reason).await;
+            assert_eq!(stored(), usize::from(is_awaited), "{reason:?}");
             recorder.send(Flush).await.expect("it runs");
             assert_eq!(stored(), 1, "{reason:?}");
         }
+    }
+
+    /// A store whose syncs say that they have begun, and end when the test says so.
+    struct SlowDisk {
+        store: Box<dyn OutboxStore>,
+        begun: tokio::sync::mpsc::UnboundedSender<()>,
+        end: Arc<Mutex<mpsc::Receiver<()>>>,
+    }
+
+    impl OutboxStore for SlowDisk {
+        fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
+            self.store.write(batch)
+        }
+
+        fn load(&mut self, after: u64, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
+            self.store.load(after, limit)
+        }
+
+        fn newest(&mut self, limit: usize) -> Result<Vec<Arc<PullEvent>>, StoreError> {
+            self.store.newest(limit)
+        }
+
+        fn syncer(&self) -> Syncer {
+            let (begun, end) = (self.begun.clone(), Arc::clone(&self.end));
+            Arc::new(move || {
+                let _ = begun.send(());
+                end.lock().expect("no panic").recv().map_err(std::io::Error::other)
+            })
+        }
+
+        fn close(&mut self) -> Result<(), StoreError> {
+            self.store.close()
+        }
+    }
+
+    #[actix::test]
+    async fn event_that_is_stored_during_a_sync_is_synced_by_another() {
+        tokio::time::pause();
+        let mut random = Random::seeded(1);
+        let (begun, mut syncs) = tokio::sync::mpsc::unbounded_channel();
+        let (end, ended) = mpsc::channel();
+        let opened = MemoryStore::default().open("first");
+        let disk = SlowDisk { store: opened.store, begun, end: Arc::new(Mutex::new(ended)) };
+        let recorder = recorder(OpenedStore { store: Box::new(disk), ..opened });
+        record(&recorder, &mut random, EventReason::Failed).await;
+        syncs.recv().await.expect("the event is synced");
+        record(&recorder, &mut random, EventReason::InspectFailed).await;
+        end.send(()).expect("the sync waits");
+        let again = tokio::time::timeout(Duration::from_secs(10), syncs.recv()).await;
+        end.send(()).expect("the store lives");
+        assert_eq!(again, Ok(Some(())));
     }
 }

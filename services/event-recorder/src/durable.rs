@@ -82,6 +82,9 @@ pub(crate) struct Durable {
     store: Arc<Mutex<Box<dyn OutboxStore>>>,
     syncer: Syncer,
     sync_every: Duration,
+    /// Whether anything was written since the last sync began.
+    is_unsynced: bool,
+    /// Whether a sync is planned or under way.
     is_sync_planned: bool,
     replies: BTreeMap<Token, Reply>,
     last_token: u64,
@@ -122,6 +125,7 @@ impl Durable {
             store: Arc::new(Mutex::new(store)),
             syncer,
             sync_every,
+            is_unsynced: false,
             is_sync_planned: false,
             replies: BTreeMap::new(),
             last_token: 0,
@@ -285,22 +289,33 @@ impl EventRecorder {
             }
             _ => {}
         }
-        if result.is_ok() && !durable.is_sync_planned {
+        durable.is_unsynced |= result.is_ok();
+        self.plan_sync(context);
+    }
+
+    /// Plans a sync of what was written. While one is planned or under way, the next is planned at its end.
+    fn plan_sync(&mut self, context: &mut Context<Self>) {
+        let Some(durable) = &mut self.durable else { return };
+        if durable.is_unsynced && !durable.is_sync_planned {
             durable.is_sync_planned = true;
-            let (syncer, every) = (Arc::clone(&durable.syncer), durable.sync_every);
-            let sync = async move {
-                tokio::time::sleep(every).await;
-                tasks::blocking("outbox-sync", move || syncer()).await
-            };
-            context.spawn(sync.into_actor(self).map(|synced, recorder, _| {
-                if let Err(error) = synced {
-                    tracing::warn!(%error, "stored events cannot be synced to the disk: a power failure would lose them");
-                }
-                if let Some(durable) = &mut recorder.durable {
-                    durable.is_sync_planned = false;
-                }
-            }));
+            context.run_later(durable.sync_every, Self::sync);
         }
+    }
+
+    fn sync(&mut self, context: &mut Context<Self>) {
+        let Some(durable) = &mut self.durable else { return };
+        durable.is_unsynced = false;
+        let syncer = Arc::clone(&durable.syncer);
+        let sync = tasks::blocking("outbox-sync", move || syncer());
+        context.spawn(sync.into_actor(self).map(|synced, recorder, context| {
+            if let Err(error) = synced {
+                tracing::warn!(%error, "stored events cannot be synced to the disk: a power failure would lose them");
+            }
+            if let Some(durable) = &mut recorder.durable {
+                durable.is_sync_planned = false;
+            }
+            recorder.plan_sync(context);
+        }));
     }
 
     fn set_alarm(&mut self, now: Duration, context: &mut Context<Self>) {
