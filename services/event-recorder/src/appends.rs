@@ -55,18 +55,22 @@ async fn carry_out(bus: BusRef, fleet: Fleet, mut offered: mpsc::UnboundedReceiv
 }
 
 async fn append(bus: &BusRef, fleet: &Fleet, event: Arc<PullEvent>) -> Input {
-    let (message, id) = (outbound::message(fleet, &event), event.id.to_string());
     let number = event.sequence.as_ref().map_or(0, |sequence| sequence.number);
     let span = outbound::send_span(&event, "append");
-    let result = within(async move { Ok(bus.append(message?, &id).await?.sequence) }).await;
+    let result = within(async { bus.append(outbound::message(fleet, &event)?, &event.id.to_string()).await }).await;
     outbound::end(&span, result.as_ref().err());
-    Input::Appended { number, result }
+    match result {
+        Ok(appended) => Input::Appended { number, result: Ok(appended.sequence) },
+        Err(error @ (BusError::TooLarge { .. } | BusError::BadSubject { .. } | BusError::BadHeader { .. })) => {
+            tracing::warn!(event = %event.id, %error, "an event was dropped: no server takes it");
+            Input::Refused { number }
+        }
+        Err(error) => Input::Appended { number, result: Err(error.to_string()) },
+    }
 }
 
-/// The answer of the bus, or why there is none in time.
-pub(crate) async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, String> {
-    match tokio::time::timeout(STREAM_WITHIN, call).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {STREAM_WITHIN:?}")),
-    }
+/// The answer of the bus, or an error if there is none in time.
+pub(crate) async fn within<T>(call: impl Future<Output = Result<T, BusError>>) -> Result<T, BusError> {
+    let late = |_| BusError::Other { reason: format!("no answer within {STREAM_WITHIN:?}") };
+    tokio::time::timeout(STREAM_WITHIN, call).await.map_err(late)?
 }

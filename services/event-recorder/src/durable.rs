@@ -175,7 +175,7 @@ impl Durable {
         self.with_store("outbox-write", move |store| store.write(&batch))
     }
 
-    fn open_stream(&self) -> impl Future<Output = Result<StreamMark, String>> + use<> {
+    fn open_stream(&self) -> impl Future<Output = Result<StreamMark, BusError>> + use<> {
         let (bus, spec) = (self.bus.clone(), self.spec.clone());
         within(async move {
             let Some(spec) = spec else { return Err(BusError::Unsupported { reason: "there is no stream".to_owned() }) };
@@ -183,7 +183,7 @@ impl Durable {
         })
     }
 
-    fn read_stream(&self, after: u64) -> impl Future<Output = Result<StreamRead, String>> + use<> {
+    fn read_stream(&self, after: u64) -> impl Future<Output = Result<StreamRead, BusError>> + use<> {
         let query = StreamQuery {
             stream: self.fleet.event_stream(),
             subjects: self.fleet.stored_events_of(None, &self.node),
@@ -229,8 +229,8 @@ impl EventRecorder {
             Effect::Load { after, limit } => {
                 self.then(durable.load(after, limit), context, Input::Loaded);
             }
-            Effect::OpenStream => self.then(durable.open_stream(), context, Input::Opened),
-            Effect::ReadStream { after } => self.then(durable.read_stream(after), context, Input::Read),
+            Effect::OpenStream => self.then(durable.open_stream(), context, |opened| Input::Opened(in_words(opened))),
+            Effect::ReadStream { after } => self.then(durable.read_stream(after), context, |read| Input::Read(in_words(read))),
             Effect::Append(event) => durable.appends.offer(event),
             // Without a connection there are no subscribers; the stream gets the event later.
             Effect::Publish(event) if !matches!(durable.bus.health(), BusHealth::Disconnected { .. }) => self.publish(event),
@@ -337,4 +337,8 @@ impl EventRecorder {
             durable.alarm = Some((at, alarm));
         }
     }
+}
+
+fn in_words<T>(result: Result<T, BusError>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
 }

@@ -18,6 +18,8 @@ pub(crate) const OUTBOX_CAPACITY: usize = 10_000;
 const LINGER: Duration = Duration::from_millis(10);
 /// How many events are encoded before other tasks get a turn, about 0.1 ms; more if more wait.
 const ENCODED_AT_ONCE: usize = 16;
+/// The longest registry, a host name with a port. The subject of an event with a longer one names none, because subjects are bounded.
+const REGISTRY_MAX_BYTES: usize = 253 + ":65535".len();
 /// The pause before publishing again while the bus is disconnected.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
@@ -135,7 +137,7 @@ pub(crate) fn message(fleet: &Fleet, event: &PullEvent) -> Result<Message, BusEr
         // The stream also stores published events, and must not store them again when they are offered.
         lines.set(headers::STREAM_MESSAGE_ID, event.id.to_string());
     }
-    let registry = event.registry.as_deref();
+    let registry = event.registry.as_deref().filter(|registry| registry.len() <= REGISTRY_MAX_BYTES);
     let is_present = !event.is_durable();
     let subject = if is_present { fleet.present(registry, &event.node) } else { fleet.event(event.reason, registry, &event.node) };
     Ok(Message::new(subject, payload).with_headers(lines))
@@ -189,6 +191,15 @@ mod tests {
             event["data"]["size_bytes"].as_u64().unwrap()
         };
         subscription.take(EVENTS as usize).map(size).collect().await
+    }
+
+    #[tokio::test]
+    async fn event_of_a_registry_with_an_endless_name_can_be_sent() {
+        let registry = Some(format!("{}.example", "a".repeat(4_000)));
+        let event = PullEvent { registry, ..event(&mut Random::seeded(1), 1) };
+        let message = message(&Fleet::default(), &event).unwrap();
+        assert_eq!(message.subject, "fleetpull.v1.evt.Pulled._.n1");
+        assert_eq!(MemoryBus::new(Clock::host()).publish(message).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
 //! The integration tests of this crate, as one executable.
 
+mod deliveries;
 mod outbox_walks;
 mod sqlite;

@@ -147,7 +147,7 @@ instruments! {
 
     EVENTS_RECORDED = counter("fleetpull_events_recorded_total", &[], "Events recorded").of("events_recorded_total");
     EVENTS_PUBLISHED = counter("fleetpull_events_published_total", &[], "Events acknowledged by the bus").of("events_published_total");
-    EVENTS_DROPPED = counter("fleetpull_events_dropped_total", &[], "Lost events: more than events.outbox_max waited for the fleet's stream, or they could not be stored").of("events_dropped_total");
+    EVENTS_DROPPED = counter("fleetpull_events_dropped_total", &[], "Lost events: more than events.outbox_max waited for the fleet's stream, they could not be stored, or were too large for the server").of("events_dropped_total");
     EVENTS_UNPUBLISHED = counter("fleetpull_events_unpublished_total", &[], "Events of kinds that are not stored, such as those of present images, that the bus did not acknowledge").of("events_unpublished_total");
     EVENTS_STORABLE = gauge("fleetpull_events_storable", &[], "1 if events can be stored on this node, or are not stored, else 0").of("events_storable");
     OUTBOX_EVENTS = gauge("fleetpull_outbox_events", &[], "Stored events that wait for the fleet's stream");

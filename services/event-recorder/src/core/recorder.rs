@@ -75,7 +75,7 @@ enum Delivery {
     /// The stream's events are being read, these numbers so far. Nothing is offered meanwhile.
     Reading(BTreeSet<u64>),
     Ready,
-    /// An append has failed; the stream is closed when the other appends have ended.
+    /// An append or a load has failed; the stream is closed when the appends under way have ended.
     Failing,
     /// The stream is read again when the appends under way have ended.
     Ending,
@@ -88,7 +88,7 @@ pub struct RecorderCounts {
     pub appended_total: u64,
     /// Repeats that became part of another event.
     pub folded_total: u64,
-    /// Events that were dropped because the outbox was full.
+    /// Events that were dropped: the outbox was full, they could not be stored, or they were too large for the stream.
     pub dropped_total: u64,
     /// Writes of the store that failed.
     pub write_failures_total: u64,
@@ -204,6 +204,7 @@ impl Recorder {
             Input::Opened(result) => self.opened(now, result, &mut effects),
             Input::Read(result) => self.read(now, result, &mut effects),
             Input::Appended { number, result } => self.appended(now, number, result),
+            Input::Refused { number } => self.refused(now, number),
             Input::Tick => {}
         }
         self.release_folds(now);
@@ -267,12 +268,19 @@ impl Recorder {
         while self.outbox.bytes() + bytes > self.policy.max_bytes {
             let is_kept = |number: u64| self.in_flight.contains_key(&number);
             let Some(number) = self.outbox.first_to_drop(is_kept) else { return };
-            self.forget(number);
             if self.policy.has_stream {
-                self.counts.dropped_total += 1;
-                self.dropped_unreported += 1;
+                self.drop_event(number);
+            } else {
+                self.forget(number);
             }
         }
+    }
+
+    /// Forgets an event that the stream does not have.
+    fn drop_event(&mut self, number: u64) {
+        self.forget(number);
+        self.counts.dropped_total += 1;
+        self.dropped_unreported += 1;
     }
 
     /// Deletes an event from memory and, with the next batch, from the store.
@@ -295,7 +303,7 @@ impl Recorder {
         // First, so that what is dropped for this event is counted in it.
         self.make_room((EVENT_OVERHEAD_BYTES + REPORT_BYTES) as u64);
         let message = format!(
-            "{} events of this node were dropped: more than events.outbox_max waited for NATS, or they could not be stored",
+            "{} events of this node were dropped: more than events.outbox_max waited for NATS, they could not be stored, or were too large",
             std::mem::take(&mut self.dropped_unreported)
         );
         self.record_lost(now, message);
@@ -329,6 +337,8 @@ impl Recorder {
 
     fn assert_invariants(&self, now: Now) {
         debug_assert!(self.next_due().is_none_or(|due| due > now.monotonic), "nothing is due any more");
+        let may_have_appends = matches!(self.delivery, Delivery::Ready | Delivery::Failing | Delivery::Ending);
+        debug_assert!(may_have_appends || self.in_flight.is_empty(), "events are under way while the stream is {:?}", self.delivery);
         debug_assert!(self.in_flight.len() <= WINDOW, "{} events are under way", self.in_flight.len());
         debug_assert!(self.in_flight.keys().all(|number| !self.queue.contains_key(number)), "an event is under way and waits");
         debug_assert!(self.queue.keys().all(|number| self.outbox.contains(*number)), "what waits is counted");

@@ -44,6 +44,11 @@ pub enum Input {
         /// Its sequence in the stream. After an error it is unknown whether the stream has the event.
         result: Result<u64, String>,
     },
+    /// The answer to [`Effect::Append`] if no server takes the event, however often it is offered: it is too large.
+    Refused {
+        /// The number of the event.
+        number: u64,
+    },
     /// The time of [`super::Recorder::next_due`] has come.
     Tick,
 }

@@ -89,9 +89,21 @@ impl Recorder {
                 if self.outbox.contains(number) {
                     self.queue.insert(number, event);
                 }
-                self.delivery = Delivery::Failing;
+                self.fail(now);
             }
         }
+        self.append_ended(now);
+    }
+
+    /// The event would be refused again, and those after it would wait for ever.
+    pub(super) fn refused(&mut self, now: Now, number: u64) {
+        if self.in_flight.remove(&number).is_some() {
+            self.drop_event(number);
+            self.append_ended(now);
+        }
+    }
+
+    fn append_ended(&mut self, now: Now) {
         if !self.in_flight.is_empty() {
             return;
         }
@@ -116,7 +128,12 @@ impl Recorder {
         self.batch.mark = Some(mark);
     }
 
+    /// Closes the stream, after the appends under way have ended.
     pub(super) fn fail(&mut self, now: Now) {
+        if !self.in_flight.is_empty() {
+            self.delivery = Delivery::Failing;
+            return;
+        }
         self.counts.stream_failures_total += 1;
         self.delivery = Delivery::Closed(now.monotonic + RETRY_EVERY);
     }

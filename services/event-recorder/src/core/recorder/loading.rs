@@ -6,12 +6,18 @@ use std::sync::Arc;
 use clock::Now;
 use contract::PullEvent;
 
-use super::{QUEUE_MOST, Recorder, number_of};
+use super::{Delivery, QUEUE_MOST, Recorder, number_of};
 
 impl Recorder {
     pub(super) fn loaded(&mut self, now: Now, result: Result<Vec<Arc<PullEvent>>, String>) {
         let (Some(stored_until), Some(after)) = (self.loading_until.take(), self.unloaded_after) else { return };
-        let Ok(events) = result else { return self.fail(now) };
+        let Ok(events) = result else {
+            // In the other states, the next load begins once the stream is ready.
+            if self.delivery == Delivery::Ready {
+                self.fail(now);
+            }
+            return;
+        };
         let is_all = events.len() < QUEUE_MOST;
         let events: BTreeMap<u64, Arc<PullEvent>> = events.into_iter().map(|event| (number_of(&event), event)).collect();
         let last = events.last_key_value().map_or(after, |(number, _)| *number);
@@ -32,9 +38,7 @@ impl Recorder {
         let mut at = after;
         while let Some(number) = self.outbox.next_after(at).filter(|number| *number <= until) {
             if !found.contains_key(&number) && !self.in_flight.contains_key(&number) && !self.queue.contains_key(&number) {
-                self.forget(number);
-                self.counts.dropped_total += 1;
-                self.dropped_unreported += 1;
+                self.drop_event(number);
             }
             at = number;
         }
