@@ -109,7 +109,7 @@ pub struct StoredMessage {
     pub sequence: u64,
     /// When it was stored, since 1970 by the server's clock.
     pub stored_at: Duration,
-    /// The message as it was published.
+    /// The message; its subject is the one under which it is stored.
     pub message: Message,
 }
 

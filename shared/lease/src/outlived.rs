@@ -9,7 +9,7 @@ const KEYS_MAX: usize = 1_024;
 /// Leases of others that this process could not take. One that does not change for two of its terms has no holder: a live holder renews or
 /// releases it, and a key with a TTL of one term has expired. So it was written without a TTL.
 #[derive(Debug)]
-pub struct Outlived {
+pub(crate) struct Outlived {
     term: Duration,
     seen: BTreeMap<String, Seen>,
 }
@@ -24,14 +24,13 @@ struct Seen {
 
 impl Outlived {
     /// Leases with this term.
-    #[must_use]
-    pub fn of_term(term: Duration) -> Self {
+    pub(crate) fn of_term(term: Duration) -> Self {
         Self { term, seen: BTreeMap::new() }
     }
 
     /// Whether this key has been looked at for two terms, at least once per two terms, and was the same each time. An earlier look does not
     /// count, because revisions start over in a bucket that was made again.
-    pub fn stays(&mut self, now: Duration, key: &str, revision: u64, value: &[u8]) -> bool {
+    pub(crate) fn stays(&mut self, now: Duration, key: &str, revision: u64, value: &[u8]) -> bool {
         if self.seen.len() >= KEYS_MAX && !self.seen.contains_key(key) {
             self.seen.clear();
         }

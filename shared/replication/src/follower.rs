@@ -105,7 +105,8 @@ impl Follower {
         self.server_time.late(now, stamp)
     }
 
-    /// As [`ServerTime::ahead`].
+    /// How far the server's clock is ahead of this node's, less the least transit time of a message, in nanoseconds; none: no message was
+    /// received yet.
     #[must_use]
     pub fn server_ahead(&self) -> Option<i128> {
         self.server_time.ahead()
@@ -203,6 +204,7 @@ impl Follower {
         self.read = Position { created: position.created.clone(), sequence: newest.unwrap_or_default().max(before) };
         self.followed = Position { sequence: self.followed.sequence.max(position.sequence), created: position.created };
         if made_again {
+            self.announced = 0;
             effects.push(Effect::MadeAgain);
         }
         if std::mem::take(&mut self.disconnected) {

@@ -11,5 +11,4 @@ mod server_time;
 mod step;
 
 pub use follower::{Counts, Follower};
-pub use server_time::ServerTime;
 pub use step::{Effect, Input, Position, Reading};

@@ -10,7 +10,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// How late messages are by their server's stamps, compared with the least delay seen, so that the difference of the two clocks does not
 /// matter.
 #[derive(Debug, Default)]
-pub struct ServerTime {
+pub(crate) struct ServerTime {
     /// The least differences between this node's clock and a stamp, in nanoseconds: of the current and the previous period.
     least: Option<i128>,
     least_before: Option<i128>,
@@ -19,7 +19,7 @@ pub struct ServerTime {
 
 impl ServerTime {
     /// Takes the stamp of a message in nanoseconds; returns how much later than the fastest message it came.
-    pub fn late(&mut self, now: Duration, stamp: i128) -> Duration {
+    pub(crate) fn late(&mut self, now: Duration, stamp: i128) -> Duration {
         if now >= self.since + KEPT {
             (self.least_before, self.least, self.since) = (self.least.take(), None, now);
         }
@@ -32,8 +32,7 @@ impl ServerTime {
 
     /// How far the server's clock is ahead of this node's, less the least transit time of a message, in nanoseconds; none: no message was
     /// received yet.
-    #[must_use]
-    pub fn ahead(&self) -> Option<i128> {
+    pub(crate) fn ahead(&self) -> Option<i128> {
         self.least.into_iter().chain(self.least_before).min().map(|least| -least)
     }
 }

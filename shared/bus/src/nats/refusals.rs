@@ -154,10 +154,12 @@ fn advice(code: u64, description: &str) -> Option<&'static str> {
         code::ACCOUNT_RESOURCES_EXCEEDED | code::INSUFFICIENT_RESOURCES | code::NO_STORAGE => {
             "give it room on disk: raise `max_file_store` of the server, `max_file` of the account"
         }
-        code::STREAMS_LIMIT => "raise `max_streams` of the account: a fleet has six",
+        code::STREAMS_LIMIT => "raise `max_streams` of the account: a fleet has eight",
         code::NO_PEERS => "start the cluster's servers that are down, and give them room on disk (`max_file_store`)",
         code::SUBJECT_OVERLAP => "another stream of the account stores these subjects: delete it, or take them from it",
-        code::STREAM_BYTES_LIMIT => "raise `disk_max_stream_bytes` of the account to 16 MiB or more",
+        code::STREAM_BYTES_LIMIT => {
+            "raise `disk_max_stream_bytes` of the account: a bucket takes up to 16 MiB, the stream of events as much as `events.stream_max_bytes`"
+        }
         code::STREAM_STORE_FAILED if description.contains("maximum bytes") => "raise its limit (`nats stream edit`), or see who fills it",
         code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => super::jetstream::ENABLE_JETSTREAM,
         _ => return None,

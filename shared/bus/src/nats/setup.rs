@@ -78,6 +78,7 @@ pub enum Change {
 impl NatsBus {
     /// Makes a missing bucket, and changes an existing one to what agents need as far as `options` allow. Repeatable.
     ///
+    /// # Errors
     /// [`BusError::BadSubject`] for a name that is not allowed, [`BusError::Unsupported`] if JetStream, its limits or this login's
     /// permissions do not allow it, and those of [`crate::Messaging::request`].
     pub async fn set_up(&self, spec: &BucketSpec, options: SetupOptions) -> Result<BucketSetup, BusError> {

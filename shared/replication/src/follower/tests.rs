@@ -122,6 +122,17 @@ fn a_bucket_that_was_made_again_is_noticed_and_followed_from_its_beginning() {
 }
 
 #[test]
+fn nothing_of_a_lost_bucket_counts_as_missing_in_the_next_one() {
+    let follower = play(vec![
+        (9, announced("a", 1_000), vec![Effect::Later(s(1), Input::Due(1_000))]),
+        (9, announced("b", 1), vec![read_in(0)]),
+        (9, Input::ReadNow, vec![Effect::Read(reading(9, at("a", 5), 5))]),
+        (9, read(reading(9, at("a", 5), 5), at("b", 1)), vec![Effect::MadeAgain, Effect::CaughtUp]),
+    ]);
+    assert_eq!(follower.lag(), 0);
+}
+
+#[test]
 fn a_change_that_no_snapshot_has_was_forged_or_comes_again() {
     let far = u64::MAX;
     play(vec![
