@@ -18,7 +18,7 @@ use clock::{Now, Random};
 use contract::{EventReason, EventSequence, MessageId, NodeName, PullEvent, TraceContext};
 
 use super::folding::Folds;
-use super::journal::{EVENT_OVERHEAD_BYTES, text_bytes};
+use super::journal::EVENT_OVERHEAD_BYTES;
 use super::outbox::Outbox;
 use super::step::{Batch, Effect, Input, Slot, StreamMark, Token};
 
@@ -249,10 +249,9 @@ impl Recorder {
         self.next_number += 1;
         let sequence = Some(EventSequence { incarnation: self.identity.incarnation.clone(), number });
         let event = Arc::new(PullEvent { sequence, ..event });
-        let bytes = (EVENT_OVERHEAD_BYTES + text_bytes(&event)) as u64;
-        self.make_room(bytes);
-        let is_refusal = event.reason == EventReason::BackOff;
-        self.outbox.insert(Slot { number, bytes, time_ms: event.time_ms, is_refusal });
+        let slot = Slot::of(&event);
+        self.make_room(slot.bytes);
+        self.outbox.insert(slot);
         if self.policy.has_stream && self.unloaded_after.is_none() {
             if self.queue.len() < QUEUE_MOST {
                 self.queue.insert(number, Arc::clone(&event));

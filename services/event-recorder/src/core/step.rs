@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use contract::PullEvent;
+use contract::{EventReason, PullEvent};
+
+use super::journal::{EVENT_OVERHEAD_BYTES, text_bytes};
+use super::recorder::number_of;
 
 /// Names a pending answer. The shell numbers them and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,4 +131,16 @@ pub struct Slot {
     pub time_ms: u64,
     /// True for a BackOff event; those are dropped before others.
     pub is_refusal: bool,
+}
+
+impl Slot {
+    /// The fields of a numbered event.
+    pub(crate) fn of(event: &Arc<PullEvent>) -> Self {
+        Self {
+            number: number_of(event),
+            bytes: (text_bytes(event) + EVENT_OVERHEAD_BYTES) as u64,
+            time_ms: event.time_ms,
+            is_refusal: event.reason == EventReason::BackOff,
+        }
+    }
 }

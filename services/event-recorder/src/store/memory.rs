@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use contract::PullEvent;
 
 use super::{OpenedStore, OutboxStore, StoreError, Syncer};
-use crate::core::{Batch, Recovered, Slot, StreamMark, number_of, text_bytes};
+use crate::core::{Batch, Recovered, Slot, StreamMark, number_of};
 
 /// The store's contents. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -33,16 +33,10 @@ impl MemoryStore {
     #[must_use]
     pub fn open(&self, incarnation: &str) -> OpenedStore {
         let contents = self.contents();
-        let slot = |(number, event): (&u64, &Arc<PullEvent>)| Slot {
-            number: *number,
-            bytes: text_bytes(event) as u64,
-            time_ms: event.time_ms,
-            is_refusal: false,
-        };
         let is_lost = contents.last_unstored > contents.last_number;
         let recovered = Recovered {
             next_number: contents.last_number.max(contents.last_unstored) + 1,
-            slots: contents.events.iter().map(slot).collect(),
+            slots: contents.events.values().map(Slot::of).collect(),
             folds: contents.folds.iter().map(|(id, event)| (*id, PullEvent::clone(event))).collect(),
             mark: contents.mark.clone(),
             lost: is_lost.then(|| "events could not be stored".to_owned()),

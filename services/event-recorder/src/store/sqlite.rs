@@ -234,7 +234,7 @@ impl SqliteStore {
         {
             let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO events VALUES (?1, ?2, ?3, ?4, ?5)")?;
             for event in &batch.put {
-                let slot = slot_of(event);
+                let slot = Slot::of(event);
                 put.execute(params![signed(slot.number), signed(slot.bytes), signed(slot.time_ms), slot.is_refusal, encode(event)])?;
             }
             let mut remove = transaction.prepare_cached("DELETE FROM events WHERE number = ?1")?;
@@ -301,15 +301,6 @@ fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     log.into()
-}
-
-fn slot_of(event: &Arc<PullEvent>) -> Slot {
-    Slot {
-        number: number_of(event),
-        bytes: (text_bytes(event) + EVENT_OVERHEAD_BYTES) as u64,
-        time_ms: event.time_ms,
-        is_refusal: event.reason == contract::EventReason::BackOff,
-    }
 }
 
 fn encode(event: &PullEvent) -> Vec<u8> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use contract::PullEvent;
 
-use super::{CEILING_STEP, Opened, Origin, SqliteStore, connect, decode, log_of, slot_of, unsigned};
-use crate::core::{Batch, number_of};
+use super::{CEILING_STEP, Opened, Origin, SqliteStore, connect, decode, log_of, unsigned};
+use crate::core::{Batch, Slot, number_of};
 use crate::store::StoreError;
 
 /// The most damaged databases that are kept; beyond it the first one is replaced.
@@ -33,7 +33,7 @@ pub(super) fn replace(path: &Path, origin: &Origin, why: &StoreError) -> Result<
     let last_read = events.last().map_or(0, number_of);
     // Numbers above the last known one may have been used, and must not be used again.
     let last = last_read.max(ceiling).max(opened.store.last_number) + CEILING_STEP;
-    let (found, slots) = (events.len(), events.iter().map(slot_of).collect());
+    let (found, slots) = (events.len(), events.iter().map(Slot::of).collect());
     opened.store.write_up_to(last, &Batch { put: events, ..Batch::default() })?;
     opened.recovered.slots = slots;
     opened.recovered.next_number = last + 1;
