@@ -147,10 +147,15 @@ impl fmt::Debug for NatsOptions {
 /// A URL without its login, whether it can be parsed or not.
 pub(super) fn redacted_url(url: &str) -> String {
     let url = url.trim();
-    let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
-    match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://***@{place}"),
-        None => format!("{scheme}://{rest}"),
+    let is_scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("nats", url));
+    // An IPv6 address ends with a bracket.
+    let is_port = |text: &str| text.ends_with(']') || text.trim_end_matches('/').bytes().all(|byte| byte.is_ascii_digit());
+    match (rest.rsplit_once('@'), rest.rsplit_once(':')) {
+        (Some((_, place)), _) => format!("{scheme}://***@{place}"),
+        // The beginning of a login with a comma in its password, at which the URLs were split.
+        (None, Some((user, port))) if !is_port(port) => format!("{scheme}://{user}:***"),
+        _ => format!("{scheme}://{rest}"),
     }
 }
 
@@ -229,6 +234,9 @@ mod tests {
             ("nats://ann:hunter2@x@a:4222", "nats://***@a:4222"),
             ("nats://ann:hun ter2@", "nats://***@"),
             ("a:4222, b", "nats://a:4222,nats://b"),
+            ("ann:hunter2://x@a", "nats://***@a"),
+            ("nats://ann:hunter2,x@a", "nats://ann:***,nats://***@a"),
+            ("nats://[::1]:4222/,[::1]", "nats://[::1]:4222/,nats://[::1]"),
         ] {
             let options = NatsOptions { urls: Some(urls.to_owned()), ..NatsOptions::default() };
             assert_eq!(options.redacted(), shown);
