@@ -256,24 +256,29 @@ mod tests {
     use bus::memory::MemoryBus;
     use clock::{Clock, Random};
     use contract::{Envelope, EventReason, Meta};
+    use support::counted_log::CountedLog;
 
     use super::*;
     use crate::core::{Batch, test_event};
+    use crate::durable::StreamLimits;
     use crate::store::memory::MemoryStore;
     use crate::store::{OpenedStore, OutboxStore, StoreError, Syncer};
 
     fn recorder(opened: OpenedStore) -> Addr<EventRecorder> {
         let clock = Clock::host();
+        recorder_on(MemoryBus::new(clock.clone()), opened, clock, None)
+    }
+
+    fn recorder_on(bus: MemoryBus, opened: OpenedStore, clock: Clock, stream: Option<StreamLimits>) -> Addr<EventRecorder> {
         let durability = Durability {
             opened,
             node: "n1".parse().expect("a name"),
-            clock: clock.clone(),
+            clock,
             max_bytes: 1 << 20,
             sync_every: Duration::from_millis(100),
-            stream: None,
+            stream,
         };
-        let bus = Arc::new(MemoryBus::new(clock));
-        EventRecorder::new(10, bus, Fleet::default(), PanicGuard::of("event-recorder")).storing(durability).start()
+        EventRecorder::new(10, Arc::new(bus), Fleet::default(), PanicGuard::of("event-recorder")).storing(durability).start()
     }
 
     async fn record(recorder: &Addr<EventRecorder>, random: &mut Random, reason: EventReason) {
@@ -304,6 +309,26 @@ mod tests {
             recorder.send(Flush).await.expect("it runs");
             assert_eq!(stored(), 1, "{reason:?}");
         }
+    }
+
+    #[actix::test]
+    async fn log_says_why_events_wait_for_the_stream() {
+        tokio::time::pause();
+        let log = CountedLog::down_to(tracing::Level::WARN);
+        let _logging = tracing::subscriber::set_default(log.clone());
+        let (mut random, clock) = (Random::seeded(1), Clock::host());
+        let bus = MemoryBus::new(clock.clone());
+        let limits = StreamLimits { max_age: Duration::from_secs(3_600), max_bytes: 1 << 20 };
+        let recorder = recorder_on(bus.clone(), MemoryStore::default().open("first"), clock, Some(limits));
+        record(&recorder, &mut random, EventReason::Failed).await;
+        recorder.send(Flush).await.expect("it runs");
+        assert_eq!(log.lines(), 0);
+        bus.lose_stream(&Fleet::default().event_stream());
+        for reason in [EventReason::InspectFailed, EventReason::SharingPaused] {
+            record(&recorder, &mut random, reason).await;
+            recorder.send(Flush).await.expect("it runs");
+        }
+        assert_eq!(log.lines(), 1);
     }
 
     /// A store whose syncs say that they have begun, and end when the test says so.

@@ -86,6 +86,8 @@ pub(crate) struct Durable {
     is_unsynced: bool,
     /// Whether a sync is planned or under way.
     is_sync_planned: bool,
+    /// Whether the log says that the stream takes no events.
+    is_stream_failing: bool,
     replies: BTreeMap<Token, Reply>,
     last_token: u64,
     alarm: Option<(Duration, SpawnHandle)>,
@@ -127,9 +129,27 @@ impl Durable {
             sync_every,
             is_unsynced: false,
             is_sync_planned: false,
+            is_stream_failing: false,
             replies: BTreeMap::new(),
             last_token: 0,
             alarm: None,
+        }
+    }
+
+    /// Logs why the stream takes no events, and that it takes them again. If the bus is not connected or degraded, its health says why.
+    fn log_delivery(&mut self, input: &Input) {
+        match input {
+            Input::Opened(Err(error)) | Input::Read(Err(error)) | Input::Appended { result: Err(error), .. } => {
+                if !self.is_stream_failing && self.bus.health() == BusHealth::Connected {
+                    self.is_stream_failing = true;
+                    tracing::warn!(error, "events wait in the outbox, because the stream does not take them");
+                }
+            }
+            Input::Appended { result: Ok(_), .. } if self.is_stream_failing => {
+                self.is_stream_failing = false;
+                tracing::info!("the stream takes events again");
+            }
+            _ => {}
         }
     }
 
@@ -207,6 +227,7 @@ impl EventRecorder {
     pub(crate) fn feed(&mut self, input: Input, context: &mut Context<Self>) {
         let Some(durable) = &mut self.durable else { return };
         let now = durable.clock.now();
+        durable.log_delivery(&input);
         let effects = durable.core.step(now, input);
         for effect in effects {
             self.carry_out(effect, context);
