@@ -104,7 +104,9 @@ fn numbering_goes_on_above_the_reserved_numbers_after_a_power_failure() {
     assert!(second.recovered.next_number > 10_000, "{}", second.recovered.next_number);
     let lost = second.recovered.lost.as_deref().unwrap();
     assert!(lost.contains("numbers 6 to"), "{lost}");
+    let next = second.recovered.next_number;
     drop(second);
+    assert_eq!(open_after(dir.path(), "boot-2").recovered.next_number, next, "also if no event was stored since");
     // After an orderly stop nothing is lost.
     let dir = TempDir::new().unwrap();
     let mut first = open(dir.path());

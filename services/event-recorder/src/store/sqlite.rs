@@ -162,6 +162,8 @@ fn recover(connection: &mut Connection, origin: &Origin) -> rusqlite::Result<(Re
     });
     set_fact(&transaction, "incarnation", &incarnation)?;
     set_fact(&transaction, "boot", &origin.boot)?;
+    // The next start of this boot, or after an orderly stop, goes on above the reserved numbers too.
+    set_fact(&transaction, "last_number", &(next_number - 1).to_string())?;
     transaction.execute("DELETE FROM facts WHERE name = 'closed'", [])?;
     transaction.commit()?;
     Ok((Recovered { next_number, slots, folds, mark: mark.unwrap_or_default(), lost }, incarnation))
