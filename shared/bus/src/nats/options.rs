@@ -113,7 +113,7 @@ impl NatsOptions {
     #[must_use]
     pub fn redacted(&self) -> String {
         match (&self.urls, &self.context) {
-            (Some(urls), _) => urls.split(',').map(redacted_url).collect::<Vec<_>>().join(","),
+            (Some(urls), _) => redacted_urls(urls).join(","),
             (None, Some(context)) => format!("NATS context {context}"),
             (None, None) => "no NATS server".to_owned(),
         }
@@ -144,19 +144,21 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// A URL without its login, whether it can be parsed or not.
-pub(super) fn redacted_url(url: &str) -> String {
-    let url = url.trim();
+/// The URLs of a list without their logins, whether they can be parsed or not.
+pub(super) fn redacted_urls(urls: &str) -> Vec<String> {
+    let parts: Vec<&str> = urls.split(',').map(str::trim).collect();
+    // A password may contain a comma, so a part before the last login may be part of it.
+    let last_login = parts.iter().rposition(|part| part.contains('@')).unwrap_or(0);
     let is_scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("nats", url));
-    // An IPv6 address ends with a bracket.
-    let is_port = |text: &str| text.ends_with(']') || text.trim_end_matches('/').bytes().all(|byte| byte.is_ascii_digit());
-    match (rest.rsplit_once('@'), rest.rsplit_once(':')) {
-        (Some((_, place)), _) => format!("{scheme}://***@{place}"),
-        // The beginning of a login with a comma in its password, at which the URLs were split.
-        (None, Some((user, port))) if !is_port(port) => format!("{scheme}://{user}:***"),
-        _ => format!("{scheme}://{rest}"),
-    }
+    let redacted = |(index, part): (usize, &&str)| {
+        let (scheme, rest) = part.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("nats", *part));
+        match rest.rsplit_once('@') {
+            Some((_, place)) => format!("{scheme}://***@{place}"),
+            None if index < last_login => "***".to_owned(),
+            None => format!("{scheme}://{rest}"),
+        }
+    };
+    parts.iter().enumerate().map(redacted).collect()
 }
 
 /// Why options cannot be used.
@@ -235,7 +237,8 @@ mod tests {
             ("nats://ann:hun ter2@", "nats://***@"),
             ("a:4222, b", "nats://a:4222,nats://b"),
             ("ann:hunter2://x@a", "nats://***@a"),
-            ("nats://ann:hunter2,x@a", "nats://ann:***,nats://***@a"),
+            ("nats://ann:hunter2,x@a", "***,nats://***@a"),
+            ("nats://ann:1,hunter2,3@a,b", "***,***,nats://***@a,nats://b"),
             ("nats://[::1]:4222/,[::1]", "nats://[::1]:4222/,nats://[::1]"),
         ] {
             let options = NatsOptions { urls: Some(urls.to_owned()), ..NatsOptions::default() };

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::context::Context;
 use super::login::Login;
-use super::options::{NatsOptions, NatsOptionsError, redacted_url};
+use super::options::{NatsOptions, NatsOptionsError, redacted_urls};
 
 /// The server that the `nats` command uses if a context names none.
 const DEFAULT_URL: &str = "nats://127.0.0.1:4222";
@@ -122,8 +122,9 @@ fn login(options: &NatsOptions, of_urls: Login, context: &Context) -> Login {
 fn read_urls(urls: &str) -> Result<(Vec<ServerAddr>, Login), NatsOptionsError> {
     let mut servers = Vec::new();
     let mut login = Login::Nobody;
-    for text in urls.split(',').map(str::trim).filter(|text| !text.is_empty()) {
-        let (server, this) = read_url(text).map_err(|why| NatsOptionsError::BadUrl { url: redacted_url(text), why })?;
+    for (index, text) in urls.split(',').map(str::trim).enumerate().filter(|(_, text)| !text.is_empty()) {
+        let bad_url = |why| NatsOptionsError::BadUrl { url: redacted_urls(urls).swap_remove(index), why };
+        let (server, this) = read_url(text).map_err(bad_url)?;
         if this != Login::Nobody {
             if login != Login::Nobody && login != this {
                 return Err(NatsOptionsError::DifferentLogins);
