@@ -139,11 +139,11 @@ impl Durable {
     /// Logs why the stream takes no events, and that it takes them again. If the bus is not connected or degraded, its health says why.
     fn log_delivery(&mut self, input: &Input) {
         match input {
-            Input::Opened(Err(error)) | Input::Read(Err(error)) | Input::Appended { result: Err(error), .. } => {
-                if !self.is_stream_failing && self.bus.health() == BusHealth::Connected {
-                    self.is_stream_failing = true;
-                    tracing::warn!(error, "events wait in the outbox, because the stream does not take them");
-                }
+            Input::Opened(Err(error)) | Input::Read(Err(error)) | Input::Appended { result: Err(error), .. }
+                if !self.is_stream_failing && self.bus.health() == BusHealth::Connected =>
+            {
+                self.is_stream_failing = true;
+                tracing::warn!(error, "events wait in the outbox, because the stream does not take them");
             }
             Input::Appended { result: Ok(_), .. } if self.is_stream_failing => {
                 self.is_stream_failing = false;

@@ -14,7 +14,8 @@
 //! - [`Lease`], the state machine of one lease that is acquired, renewed, released and lost: sans-IO, `step(now, input) -> effects`. The
 //!   registrar and budget leaders use it. Terms are counted from before the request, so they end on the node before they end on the server.
 //! - [`LeaseStore`] (feature `store`), the keys: create, create over what has outlived its term, renew and delete by revision, and find out
-//!   the result of a write whose answer was lost. A key that shows no sign of a holder for two terms was written without a TTL. All four leases use it, and one kind of value ([`contract::know::StoredLease`]).
+//!   the result of a write whose answer was lost. A key that shows no sign of a holder for two terms was written without a TTL. All four
+//!   leases use it, and one kind of value ([`contract::know::StoredLease`]).
 //!
 //! Leads and probes have a state of their own in the tracker's core instead of a [`Lease`]: a node knows thousands of them, most of them
 //! other nodes'. It asks for one only after those of others have been over for a while, never renews it, and abandons a request after

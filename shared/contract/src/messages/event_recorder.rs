@@ -87,7 +87,7 @@ pub struct EventCounts {
     /// Repeats that became part of another event.
     #[serde(default)]
     pub folded_total: u64,
-    /// Lost, because more waited for the stream than `events.outbox_max`, or because they could not be stored.
+    /// Lost: more waited for the stream than `events.outbox_max`, they could not be stored, or were too large.
     #[serde(default)]
     pub dropped_total: u64,
     /// Writes of the store that failed.
