@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix::{Handler, MessageResult, ResponseFuture};
 use actors::Ask;
 use contract::CallError;
+use contract::list_bounds::{keep_fitting, shorten};
 use contract::messages::pull_coordinator::{
     CancelStandingPull, ExplainImage, Explanation, IMAGES_MOST, ImageList, LayerStatus, ListImages, ListPulls, ListStandingPulls,
     ListedImage, PullList, PullState, PullStatus, StandingPullList, StandingPullStatus, StandingPullsCancelled,
@@ -19,13 +20,6 @@ use crate::actor::PullCoordinator;
 use crate::core::request::milliseconds;
 use crate::core::{FlightView, Input, kubelet_messages};
 use crate::explain::Asked;
-
-/// The most bytes of standing pulls in one answer: with headers it fits into a message (1 MiB).
-const STANDING_PULLS_BYTES: usize = 1_000_000;
-/// The most bytes of all their causes. Each has an equal share: 262 bytes if a node has its largest number of standing pulls.
-const CAUSES_BYTES: usize = 256 * 1024;
-/// At most the bytes of a standing pull without its texts: names of fields, numbers, ids, state and class.
-const STANDING_PULL_OVERHEAD_BYTES: usize = 400;
 
 impl Handler<Ask<ListPulls>> for PullCoordinator {
     type Result = MessageResult<Ask<ListPulls>>;
@@ -126,7 +120,7 @@ impl PullCoordinator {
 
 fn image_list(mut images: Vec<StoredImage>, now: Duration) -> ImageList {
     images.sort_by(|one, other| (&one.name, &one.platform).cmp(&(&other.name, &other.platform)));
-    let left_out = images.len().saturating_sub(IMAGES_MOST) as u64;
+    let all = images.len();
     let listed = |image: StoredImage| ListedImage {
         image: image.name,
         digest: image.digest,
@@ -134,28 +128,16 @@ fn image_list(mut images: Vec<StoredImage>, now: Duration) -> ImageList {
         size_bytes: image.size_bytes,
         pulled_ms_ago: image.pulled_at.map(|time| milliseconds(now.saturating_sub(time))),
     };
-    ImageList { images: images.into_iter().take(IMAGES_MOST).map(listed).collect(), left_out, problem: None }
+    let mut images: Vec<ListedImage> = images.into_iter().take(IMAGES_MOST).map(listed).collect();
+    keep_fitting(&mut images);
+    ImageList { left_out: (all - images.len()) as u64, images, problem: None }
 }
 
 /// The first standing pulls, as many as fit into one answer, and how many do not. Long causes are shortened, so that usually all fit.
 fn fitting(mut standing_pulls: Vec<StandingPullStatus>) -> (Vec<StandingPullStatus>, u64) {
-    let (all, mut bytes) = (standing_pulls.len(), 0);
-    for status in &mut standing_pulls {
-        status.cause.truncate(status.cause.floor_char_boundary(CAUSES_BYTES / all));
-    }
-    let fits = |status: &&StandingPullStatus| {
-        bytes += STANDING_PULL_OVERHEAD_BYTES + text_bytes(status);
-        bytes <= STANDING_PULLS_BYTES
-    };
-    let fitting = standing_pulls.iter().take_while(fits).count();
-    standing_pulls.truncate(fitting);
-    (standing_pulls, (all - fitting) as u64)
-}
-
-fn text_bytes(status: &StandingPullStatus) -> usize {
-    let pod = status.pod.as_ref().map_or(0, |pod| pod.namespace.len() + pod.name.len() + pod.uid.len());
-    let others = [&status.platform, &status.learned_by].into_iter().flatten().map(String::len).sum::<usize>();
-    status.image.len() + status.cause.len() + pod + others
+    shorten(standing_pulls.iter_mut().map(|status| &mut status.cause));
+    let left_out = keep_fitting(&mut standing_pulls);
+    (standing_pulls, left_out)
 }
 
 /// Whether `what` names this standing pull: by its id, or by its image in any spelling.
@@ -180,26 +162,32 @@ mod tests {
         let list = image_list((0..IMAGES_MOST + 5).rev().map(image).collect(), now);
         assert_eq!((list.images.len(), list.left_out), (IMAGES_MOST, 5));
         assert_eq!((list.images[0].image.as_deref(), list.images[0].pulled_ms_ago), (Some("app:0000"), Some(60_000)));
+        let of_a_long_name = StoredImage { name: Some("x".repeat(4_096)), ..StoredImage::default() };
+        let list = image_list(vec![of_a_long_name; 500], now);
+        assert!(list.left_out > 0 && list.images.len() as u64 + list.left_out == 500, "{}", list.left_out);
+        let bytes = serde_json::to_vec(&list).expect("JSON").len();
+        assert!(bytes <= bus::MAX_PAYLOAD_BYTES, "{bytes}");
     }
 
     #[test]
     fn standing_pulls_are_listed_as_far_as_a_message_takes_them_with_short_causes_if_there_are_many() {
-        for (count, image_bytes, cause_bytes, listed, listed_cause_bytes) in [
-            (0, 0, 0, 0, 0),
-            (1, 4_096, 65_664, 1, 65_664),
-            (20, 100, 10_000, 20, 10_000),
-            (1_000, 300, 65_664, 1_000, 262),
-            (1_000, 4_096, 10, 221, 10),
+        for (count, image_bytes, cause_bytes, are_all, listed_cause_bytes) in [
+            (0, 0, 0, true, 0),
+            (1, 4_096, 65_664, true, 65_664),
+            (20, 100, 10_000, true, 10_000),
+            (1_000, 300, 65_664, true, 262),
+            (1_000, 4_096, 10, false, 10),
         ] {
             let status = serde_json::json!({ "standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": "x".repeat(image_bytes),
                 "state": "held", "cause": "y".repeat(cause_bytes), "class": "registry_unavailable", "next_attempt_ms": 300_000 });
             let status: StandingPullStatus = serde_json::from_value(status).expect("a status");
             let (standing_pulls, left_out) = fitting(vec![status; count]);
-            assert_eq!((standing_pulls.len(), left_out), (listed, (count - listed) as u64), "{image_bytes} {cause_bytes}");
+            assert_eq!((standing_pulls.len() as u64 + left_out, left_out == 0), (count as u64, are_all), "{image_bytes} {cause_bytes}");
             assert!(standing_pulls.iter().all(|status| status.cause.len() == listed_cause_bytes), "{image_bytes} {cause_bytes}");
             // The names and numbers take more bytes as JSON than as MessagePack.
             let bytes = serde_json::to_vec(&StandingPullList { standing_pulls, left_out }).expect("JSON").len();
             assert!(bytes <= bus::MAX_PAYLOAD_BYTES, "{bytes}");
+            assert!(are_all || bytes > 800_000, "{bytes}");
         }
     }
 }

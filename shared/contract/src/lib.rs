@@ -14,6 +14,7 @@ pub mod headers;
 mod hex;
 mod ids;
 pub mod know;
+pub mod list_bounds;
 pub mod messages;
 mod open;
 pub mod policy;

@@ -2,6 +2,7 @@
 
 use actix::{Context, Handler, MessageResult};
 use actors::Ask;
+use contract::list_bounds::{keep_fitting, shorten};
 use contract::messages::backoff_tracker::{BackoffEntry, BackoffList, EntryQuery, LISTED_MOST, ListBackoffs};
 
 use crate::actor::BackoffTracker;
@@ -15,8 +16,9 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             None => self.core.list(now),
             Some(pod) => self.core.list_of_pod(now, pod),
         };
-        let (mut entries, others, left_out) = select(entries, &list.body);
+        let (mut entries, others, mut left_out) = select(entries, &list.body);
         let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
+        left_out += fit(&mut entries);
         let (share, alone) = (self.takes_part().as_str().to_owned(), self.core.is_without_bus());
         MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))
     }
@@ -36,6 +38,12 @@ fn select(mut entries: Vec<BackoffEntry>, list: &ListBackoffs) -> (Vec<BackoffEn
     (entries, others as u64, left_out as u64)
 }
 
+/// Keeps the first entries, as many as fit into one answer; returns how many it removes. Long causes are shortened, so that more fit.
+fn fit(entries: &mut Vec<BackoffEntry>) -> u64 {
+    shorten(entries.iter_mut().map(|entry| &mut entry.cause));
+    keep_fitting(entries)
+}
+
 fn take_shared_keys(entries: &mut Vec<BackoffEntry>) -> Vec<String> {
     entries.extract_if(.., |entry| entry.is_shared()).map(|entry| entry.key).collect()
 }
@@ -53,6 +61,19 @@ mod tests {
         let mut entries = vec![entry("1", Some(View::default())), entry("a:1", None), entry("2", Some(View::default()))];
         assert_eq!(take_shared_keys(&mut entries), ["1", "2"]);
         assert_eq!(entries, [entry("a:1", None)]);
+    }
+
+    #[test]
+    fn entries_are_listed_as_far_as_a_message_takes_them_with_short_causes_if_there_are_many() {
+        for (count, key_bytes, cause_bytes, are_all, listed_cause_bytes) in
+            [(1, 4_096, 65_664, true, 65_664), (1_000, 100, 65_664, true, 262), (1_000, 4_096, 10, false, 10)]
+        {
+            let entry = BackoffEntry { key: "x".repeat(key_bytes), cause: "y".repeat(cause_bytes), ..BackoffEntry::default() };
+            let mut entries = vec![entry; count];
+            let left_out = fit(&mut entries);
+            assert_eq!((entries.len() as u64 + left_out, left_out == 0), (count as u64, are_all), "{key_bytes} {cause_bytes}");
+            assert!(entries.iter().all(|entry| entry.cause.len() == listed_cause_bytes), "{key_bytes} {cause_bytes}");
+        }
     }
 
     #[test]

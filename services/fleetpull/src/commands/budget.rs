@@ -3,7 +3,7 @@
 mod differences;
 mod rows;
 
-pub(super) use rows::table;
+pub(super) use rows::{left_out, table};
 
 use std::collections::BTreeMap;
 
@@ -142,7 +142,10 @@ fn listing(answers: Vec<Answer<BudgetList>>, silent: &[Silent], with_objects: bo
     let (mut merger, mut unanswered) = (Merger::default(), Vec::new());
     for (node, answer) in answers {
         match answer {
-            Ok(list) => merger.add(&node, list),
+            Ok(list) => {
+                unanswered.extend(left_out(&node, &list));
+                merger.add(&node, list);
+            }
             Err(silence) => unanswered.push(format!("{node}: {silence}")),
         }
     }
@@ -372,6 +375,12 @@ mod tests {
                 listing.remarks
             );
         }
+    }
+
+    #[test]
+    fn budgets_that_an_answer_leaves_out_are_counted() {
+        let listing = listing(vec![(node("n1"), Ok(BudgetList { left_out: 2, ..BudgetList::default() }))], &[], false);
+        assert_eq!(listing.unanswered, ["n1: 2 more budgets, which one answer does not take"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(in crate::commands) struct GatheredEntries {
     pub(in crate::commands) pauses: Vec<Pause>,
     /// The nodes that did not answer, with the reason.
     pub(in crate::commands) unanswered: Vec<(NodeName, String)>,
-    /// Entries that did not fit in the answers.
+    /// Entries for which the merged list has no room.
     pub(in crate::commands) left_out: u64,
 }
 
@@ -81,7 +81,7 @@ impl GatheredEntries {
     }
 
     /// The largest number of entries that a node left out of its list.
-    pub(super) fn most_left_out(&self) -> u64 {
+    pub(in crate::commands) fn most_left_out(&self) -> u64 {
         self.members.iter().map(|member| member.left_out).max().unwrap_or_default()
     }
 }

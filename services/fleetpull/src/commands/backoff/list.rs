@@ -95,7 +95,7 @@ fn remarks(gathered: &GatheredEntries) -> Vec<String> {
     if gathered.most_left_out() > 0 {
         let more = gathered.most_left_out();
         remarks.push(format!(
-            "up to {more} more entries of a node are not listed: --limit N lists more, --registry R only those of one registry"
+            "up to {more} more entries of a node are not listed: --limit N lists more, as far as one answer takes them, --registry R only those of one registry"
         ));
     }
     if gathered.left_out > 0 {

@@ -1,7 +1,7 @@
 //! Budgets as a table.
 
-use contract::messages::throttler::{BudgetState, RegistryLimit};
-use contract::{BudgetOwner, registry_of_budget};
+use contract::messages::throttler::{BudgetList, BudgetState, RegistryLimit};
+use contract::{BudgetOwner, NodeName, registry_of_budget};
 
 use super::Budget;
 use crate::commands::holds::tightest;
@@ -29,6 +29,11 @@ pub(super) static COLUMNS: [Column; 18] = [
     Column::wide("HOST"),
     Column::wide("NODES"),
 ];
+
+/// Says how many budgets the list of a node leaves out. None if it has all.
+pub(in crate::commands) fn left_out(node: &NodeName, list: &BudgetList) -> Option<String> {
+    (list.left_out > 0).then(|| format!("{node}: {} more budgets, which one answer does not take", list.left_out))
+}
 
 /// Budgets in rows.
 pub(in crate::commands) fn table(budgets: &[&Budget]) -> Table {

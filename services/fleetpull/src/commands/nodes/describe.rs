@@ -72,6 +72,7 @@ async fn ask(client: &FleetClient, node: Listed) -> Described {
         list.standing_pulls
     });
     let budgets = client.ask_if_served(&name, ListBudgets {}).await.map(|list| {
+        budget::left_out(&name, &list).iter().for_each(|more| output::remark(more));
         let mut budgets = budget::Merger::default();
         budgets.add(&name, list);
         budgets

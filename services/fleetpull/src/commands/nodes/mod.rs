@@ -32,7 +32,7 @@ fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
     let count = |is: fn(&BudgetState) -> bool| list.budgets.iter().filter(|budget| is(budget)).count() as u64;
     let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).fold(0, u64::saturating_add);
     [
-        ("budgets_known", list.budgets.len() as u64),
+        ("budgets_known", list.budgets.len() as u64 + list.left_out),
         ("budgets_led", count(|budget| budget.leads)),
         ("budgets_alone", count(|budget| budget.alone)),
         ("budgets_permits_out", sum(|budget| budget.in_flight)),
@@ -85,8 +85,8 @@ mod tests {
     fn budgets_add_up() {
         let led = BudgetState { leads: true, in_flight: 3, waiting_count: 2, overrun_total: 1, ..BudgetState::default() };
         let other = BudgetState { alone: true, in_flight: 1, alone_total: 4, ..BudgetState::default() };
-        let counters = of_budgets(&BudgetList { budgets: vec![led, other], forgotten_total: 5 });
-        assert_eq!(counters.map(|(_, value)| value), [2, 1, 1, 4, 2, 4, 1, 5]);
+        let counters = of_budgets(&BudgetList { budgets: vec![led, other], forgotten_total: 5, left_out: 1 });
+        assert_eq!(counters.map(|(_, value)| value), [3, 1, 1, 4, 2, 4, 1, 5]);
         let most = BudgetState { in_flight: u64::MAX, ..BudgetState::default() };
         let counters = of_budgets(&BudgetList { budgets: vec![most.clone(), most], ..BudgetList::default() });
         assert_eq!(counters[3], ("budgets_permits_out", u64::MAX));

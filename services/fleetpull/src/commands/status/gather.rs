@@ -22,7 +22,8 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
-    let GatheredEntries { mut known, left_out, pauses, unanswered, .. } = gathered;
+    let left_out = gathered.left_out + gathered.most_left_out();
+    let GatheredEntries { mut known, pauses, unanswered, .. } = gathered;
     let mut unanswered: BTreeSet<NodeName> = unanswered.into_iter().map(|(node, _)| node).collect();
     let budgets = Budgets::of(client, &involved).await;
     budgets.delay(&mut known);
@@ -123,7 +124,8 @@ mod tests {
             let entry = (self.description.backoff > 0).then(unavailable);
             let keys = entry.iter().filter(|_| list.body.shared_by_key).map(|entry| entry.key.clone()).collect();
             let entries = entry.into_iter().filter(|_| !list.body.shared_by_key).collect();
-            MessageResult(Ok(BackoffList { entries, shared_keys: keys, share: "enforce".to_owned(), ..BackoffList::default() }))
+            let left_out = 7 * self.description.backoff;
+            MessageResult(Ok(BackoffList { entries, shared_keys: keys, left_out, share: "enforce".to_owned(), ..BackoffList::default() }))
         }
     }
 
@@ -184,6 +186,7 @@ mod tests {
             // A few nodes are asked for back-off entries and budgets, those with waiting pulls also for pulls; one more request measures
             // the round trip.
             assert!(asked.get() <= 2 * (IN_FULL + 10) + 2 * 10 + 2, "{}", asked.get());
+            assert_eq!(answers.left_out, 7, "each of the nodes with entries has 7 more, which may be the same ones");
             let status = Status::of(answers);
             let row = status.rows.first().expect("a row");
             assert_eq!((status.rows.len(), row.waiting.nodes, row.waiting.images, row.node_count), (1, 10, 1, 10));

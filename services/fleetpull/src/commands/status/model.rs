@@ -32,7 +32,7 @@ pub(super) struct Answers {
     /// Nodes that reported their state but did not answer the other requests.
     pub(super) unanswered: Vec<NodeName>,
     pub(super) known: Vec<Known>,
-    /// Entries that did not fit in the answers.
+    /// Entries that are not among `known`: the most that one node did not list, and those for which the merged list has no room.
     pub(super) left_out: u64,
     pub(super) pauses: Vec<Pause>,
     pub(super) budgets: Budgets,

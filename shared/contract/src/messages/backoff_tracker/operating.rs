@@ -26,7 +26,7 @@ pub struct ListBackoffs {
     pub shared_by_key: bool,
 }
 
-/// The most entries of one list: at 0.5 KiB each they fit into a message.
+/// The most entries of one list. At 0.5 KiB each they fit into a message.
 pub const LISTED_MOST: usize = 1_000;
 
 impl Command for ListBackoffs {
@@ -38,7 +38,8 @@ impl Command for ListBackoffs {
 /// The answer to [`ListBackoffs`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffList {
-    /// The entries found, shared ones first. At most [`LISTED_MOST`]; see `left_out`.
+    /// The entries found, shared ones first. At most [`LISTED_MOST`], and as many as fit into a message; see `left_out`. Each has only the
+    /// beginning of its cause if that is long and there are many entries.
     pub entries: Vec<BackoffEntry>,
     /// The keys of shared entries, if only these were asked for.
     #[serde(default)]

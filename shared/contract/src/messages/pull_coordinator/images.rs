@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Command, Service};
 
-/// The most images in one answer, so that it fits into a NATS message: 1,000 of the longest names take 700 KiB.
+/// The most images in one answer.
 pub const IMAGES_MOST: usize = 1_000;
 
 /// Asks for the images on this node.
@@ -20,7 +20,7 @@ impl Command for ListImages {
 /// The answer to [`ListImages`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageList {
-    /// Sorted by name. At most [`IMAGES_MOST`]; see `left_out`.
+    /// Sorted by name. At most [`IMAGES_MOST`], and as many as fit into a message; see `left_out`.
     pub images: Vec<ListedImage>,
     /// How many more there are.
     #[serde(default)]

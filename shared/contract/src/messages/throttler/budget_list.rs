@@ -19,10 +19,12 @@ impl Command for ListBudgets {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetList {
-    /// One for each owner, sorted by name.
+    /// One for each owner, sorted by name, as many as fit into a message; see `left_out`.
     pub budgets: Vec<BudgetState>,
     /// Owners forgotten since start because there were too many.
     pub forgotten_total: u64,
+    /// How many more budgets there are.
+    pub left_out: u64,
 }
 
 /// The state of one budget, as this node knows it.
@@ -61,7 +63,7 @@ pub struct BudgetState {
     pub policy_revision: u64,
     /// Permits granted and not returned.
     pub in_flight: u64,
-    /// The waiting requests, next first; at most 100.
+    /// The waiting requests, next first; at most 100, and of all budgets of the list 2,000.
     pub waiting: Vec<BudgetWaiter>,
     /// How many requests wait.
     pub waiting_count: u64,
