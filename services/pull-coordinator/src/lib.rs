@@ -54,6 +54,8 @@ pub use locality::Locality;
 #[cfg(feature = "shell")]
 pub use outbound::{FleetNeighbours, Neighbours};
 #[cfg(feature = "shell")]
+pub use queries::ListAllPulls;
+#[cfg(feature = "shell")]
 pub use sharing::{Extras, MidPullSenders, Sharing};
 #[cfg(feature = "shell")]
 pub use standing_pull_file::{StandingPullFile, StandingPullStore, StandingPullStoreError, StandingPullStoreRef};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actix::{Handler, MessageResult, ResponseFuture};
+use actix::{Handler, Message, MessageResult, ResponseFuture};
 use actors::Ask;
 use contract::CallError;
 use contract::list_bounds::{keep_fitting, shorten};
@@ -21,14 +21,24 @@ use crate::core::request::milliseconds;
 use crate::core::{FlightView, Input, kubelet_messages};
 use crate::explain::Asked;
 
+/// Asks for all pulls, however many there are, to count them. Sent only by the agent of this process.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "PullList")]
+pub struct ListAllPulls;
+
+impl Handler<ListAllPulls> for PullCoordinator {
+    type Result = MessageResult<ListAllPulls>;
+
+    fn handle(&mut self, _: ListAllPulls, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.all_pulls())
+    }
+}
+
 impl Handler<Ask<ListPulls>> for PullCoordinator {
     type Result = MessageResult<Ask<ListPulls>>;
 
     fn handle(&mut self, _: Ask<ListPulls>, _: &mut Self::Context) -> Self::Result {
-        let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
-        let answered = self.answered.and(self.core.ended_without_caller());
-        let (standing, resting) = (self.core.standing_count() as u64, self.core.resting_count() as u64);
-        MessageResult(Ok(PullList { pulls, answered, standing, resting }))
+        MessageResult(Ok(bounded(self.all_pulls())))
     }
 }
 
@@ -97,6 +107,13 @@ impl Handler<Ask<ExplainImage>> for PullCoordinator {
 }
 
 impl PullCoordinator {
+    fn all_pulls(&self) -> PullList {
+        let pulls = self.core.flights(self.clock.now()).into_iter().map(|view| self.pull_status(view)).collect();
+        let answered = self.answered.and(self.core.ended_without_caller());
+        let (standing, resting) = (self.core.standing_count() as u64, self.core.resting_count() as u64);
+        PullList { pulls, answered, standing, resting, left_out: 0 }
+    }
+
     fn pull_status(&self, view: FlightView) -> PullStatus {
         let progress = self.flights.get(&view.flight).map(|under_way| under_way.progress.snapshot()).unwrap_or_default();
         let (done_bytes, total_bytes) = progress.bytes();
@@ -116,6 +133,12 @@ impl PullCoordinator {
             layers: progress.layers.into_iter().map(layer).collect(),
         }
     }
+}
+
+/// The list with its first pulls, as many as fit into one answer.
+fn bounded(mut list: PullList) -> PullList {
+    list.left_out = keep_fitting(&mut list.pulls);
+    list
 }
 
 fn image_list(mut images: Vec<StoredImage>, now: Duration) -> ImageList {
@@ -167,6 +190,24 @@ mod tests {
         assert!(list.left_out > 0 && list.images.len() as u64 + list.left_out == 500, "{}", list.left_out);
         let bytes = serde_json::to_vec(&list).expect("JSON").len();
         assert!(bytes <= bus::MAX_PAYLOAD_BYTES, "{bytes}");
+    }
+
+    #[test]
+    fn pulls_are_listed_as_far_as_a_message_takes_them() {
+        let waiting = |image_bytes: usize| PullStatus {
+            image: "x".repeat(image_bytes),
+            state: PullState::Waiting,
+            since_ms: 5_000,
+            callers: 1,
+            pods: Vec::new(),
+            done_bytes: 0,
+            total_bytes: 0,
+            layers: Vec::new(),
+        };
+        for (image_bytes, are_all) in [(100, true), (4_096, false)] {
+            let list = bounded(PullList { pulls: vec![waiting(image_bytes); 1_000], ..PullList::default() });
+            assert_eq!((list.pulls.len() as u64 + list.left_out, list.left_out == 0), (1_000, are_all), "{image_bytes}");
+        }
     }
 
     #[test]

@@ -11,11 +11,11 @@ use clock::{Clock, Now};
 use contract::messages::agent::{CountAll, DescribeNode, NodeCounters, NodeDescription, NodeSetup};
 use contract::messages::backoff_tracker::CountBackoffs;
 use contract::messages::event_recorder::CountEvents;
-use contract::messages::pull_coordinator::ListPulls;
 use contract::messages::throttler::{CountPermits, ListBudgets};
 use contract::{CallError, EventReason, Service, VERSION as MESSAGE_VERSION};
 use event_recorder::ReadStoreProblem;
 use metrics::Instruments;
+use pull_coordinator::ListAllPulls;
 use registrar::{CountRegistrar, Registrar, RegistrarCounts};
 use runtimes::{RuntimeDescription, RuntimeRef};
 use tracing::{info, warn};
@@ -331,14 +331,14 @@ async fn count(services: &Actors, registrar: Option<Addr<Registrar>>) -> Result<
     };
     let (registrar, pulls, backoff, permits, events) = futures::join!(
         registrar,
-        services.coordinator.send(Ask(root_envelope(ListPulls {}))),
+        services.coordinator.send(ListAllPulls),
         services.backoff.send(Ask(root_envelope(CountBackoffs {}))),
         services.throttler.send(Ask(root_envelope(CountPermits {}))),
         services.recorder.send(Ask(root_envelope(CountEvents {}))),
     );
     let ended = |service: Service| move |_| CallError::Ended { service: service.name() };
     Ok(Counts {
-        pulls: PullCounts::of(&pulls.map_err(ended(Service::PullCoordinator))??),
+        pulls: PullCounts::of(&pulls.map_err(ended(Service::PullCoordinator))?),
         backoff: backoff.map_err(ended(Service::BackoffTracker))??,
         permits: permits.map_err(ended(Service::Throttler))??,
         events: events.map_err(ended(Service::EventRecorder))??,

@@ -156,7 +156,7 @@ mod tests {
         };
         let pulls = vec![pull(PullState::Pulling, 3), pull(PullState::Waiting, 1), pull(PullState::Waiting, 1)];
         let answered = AnswerCounts { failed_total: 7, ..AnswerCounts::default() };
-        let list = PullList { pulls, answered, standing: 4, resting: 2 };
+        let list = PullList { pulls, answered, standing: 4, resting: 2, left_out: 0 };
         assert_eq!(PullCounts::of(&list), PullCounts { pulling: 1, waiting: 2, callers: 5, standing: 4, resting: 2, answered });
     }
 }

@@ -79,6 +79,10 @@ async fn going_on(client: &FleetClient, nodes: &[NodeName], images: &BTreeSet<&s
     for (node, answer) in client.ask_each(nodes, &ListPulls {}).await {
         match answer {
             Ok(list) => {
+                if let Some(more) = standing_pull::pulls_left_out(&node, &list) {
+                    output::remark(&more);
+                    all_answered = false;
+                }
                 let of_images = list.pulls.into_iter().filter(|pull| images.iter().any(|image| same_image(&pull.image, image)));
                 going_on.extend(of_images.map(|pull| (node.clone(), pull)));
             }

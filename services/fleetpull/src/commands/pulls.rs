@@ -86,6 +86,7 @@ fn joined(pulls: Vec<Answer<PullList>>, mut standing_pulls: Vec<Answer<StandingP
         match answer {
             Err(silence) => unanswered.push(format!("{node}: {silence}")),
             Ok(list) => {
+                unanswered.extend(standing_pull::pulls_left_out(&node, &list));
                 let place = standing_pulls.iter().position(|(other, _)| *other == node);
                 let standing_pulls = match place.map(|place| standing_pulls.swap_remove(place).1) {
                     Some(Ok(standing)) => {
@@ -364,6 +365,13 @@ mod tests {
             assert_eq!(answered.iter().map(|of_node| of_node.standing_pulls.len()).sum::<usize>(), shown);
             assert_eq!(unanswered.first().map(String::as_str), expected);
         }
+    }
+
+    #[test]
+    fn pulls_that_a_node_does_not_list_are_reported() {
+        let pulls = PullList { left_out: 4, ..PullList::default() };
+        let (_, unanswered) = joined(vec![(node("n1"), Ok(pulls))], Vec::new());
+        assert_eq!(unanswered, ["n1: 4 more pulls, which one answer does not take"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A standing pull, as text and as JSON.
 
-use contract::messages::pull_coordinator::{StandingPullList, StandingPullState, StandingPullStatus};
+use contract::messages::pull_coordinator::{PullList, StandingPullList, StandingPullState, StandingPullStatus};
 use contract::{FailureClass, NodeName, PodRef, StandingPullId};
 use serde::Serialize;
 
@@ -75,6 +75,12 @@ pub fn cells(node: &NodeName, status: &StandingPullStatus) -> Vec<Cell> {
 #[must_use]
 pub fn left_out(node: &NodeName, list: &StandingPullList) -> Option<String> {
     (list.left_out > 0).then(|| format!("{node}: {} more standing pulls, which one answer does not take", list.left_out))
+}
+
+/// Says how many pulls the list of a node leaves out. None if it has all.
+#[must_use]
+pub fn pulls_left_out(node: &NodeName, list: &PullList) -> Option<String> {
+    (list.left_out > 0).then(|| format!("{node}: {} more pulls, which one answer does not take", list.left_out))
 }
 
 /// The pulls of a node or of a fleet in figures. Each pull is running or waiting; those of standing pulls are named once more.

@@ -147,6 +147,7 @@ async fn gather(client: &FleetClient, nodes: &[NodeName], search: &mut Search<'_
     let (mut answering, mut with_standing_pulls) = (Vec::new(), BTreeSet::new());
     let on_answer = |node: NodeName, answer: Result<PullList, String>| match answer {
         Ok(list) => {
+            search.unanswered.extend(standing_pull::pulls_left_out(&node, &list));
             search.add_pulls(&node, &list);
             if list.standing > 0 {
                 with_standing_pulls.insert(node.clone());

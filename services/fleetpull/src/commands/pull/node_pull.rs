@@ -51,7 +51,8 @@ pub(super) enum News {
 /// The answer to the request for an image.
 type Answer = (String, Result<PullOutcome, CallError>);
 
-/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own. None if their list is late or not complete.
+/// The answer to the request for progress: the node's pulls, and the job's standing pulls among its own. None if a list is late or not
+/// complete.
 type Looked = Result<(Vec<PullStatus>, Option<Vec<StandingPullStatus>>), CallError>;
 
 impl<'a> Job<'a> {
@@ -207,11 +208,11 @@ impl<'a> NodePull<'a> {
         Box::pin(async move {
             let list = job.client.ask(&node, ListPulls {}, ANSWER_WITHIN).await?;
             if job.standing_pulls.is_empty() {
-                return Ok((list.pulls, Some(Vec::new())));
+                // What the list leaves out is not lost.
+                return Ok((list.pulls, (list.left_out == 0).then(Vec::new)));
             }
             let is_of_job = |status: &StandingPullStatus| job.standing_pulls.get(&status.image) == Some(&status.standing_pull);
             let standing_pulls = match job.client.ask(&node, ListStandingPulls {}, ANSWER_WITHIN).await {
-                // What the list leaves out is not lost.
                 Ok(listed) if listed.left_out > 0 => None,
                 Ok(listed) => Some(listed.standing_pulls.into_iter().filter(is_of_job).collect::<Vec<_>>()),
                 Err(CallError::TimedOut { .. } | CallError::Bus { .. }) => None,

@@ -73,7 +73,7 @@ fn what_goes_on(images: &[&str], pulls: &[Answer<PullList>], silent: &[NodeName]
         Some(format!("left running because another caller wants it: {image} on {nodes}"))
     };
     let mut lines: Vec<String> = images.iter().filter_map(running).collect();
-    match nodes_that(pulls, |node, answer| answer.is_err() && !silent.contains(node)) {
+    match nodes_that(pulls, |node, answer| !answer.as_ref().is_ok_and(|list| list.left_out == 0) && !silent.contains(node)) {
         Some(nodes) => lines.push(format!("{nodes} did not answer what is left running there: `fleetpull pulls` shows it")),
         None if lines.is_empty() && silent.is_empty() => lines.push("nothing is left running".to_owned()),
         None => {}
@@ -104,6 +104,7 @@ mod tests {
         for (answers, silent, expected) in [
             ([list(&[]), list(&["other:1"])], vec![], vec!["nothing is left running"]),
             ([list(&[]), late()], vec![], vec![unknown]),
+            ([list(&[]), Ok(PullList { left_out: 1, ..PullList::default() })], vec![], vec![unknown]),
             ([list(&["docker.io/library/a"]), late()], vec![], vec!["left running because another caller wants it: a on n1", unknown]),
             // It was named, because it has not withdrawn its standing pulls.
             ([list(&[]), late()], vec![node("n2")], vec![]),

@@ -19,7 +19,7 @@ impl Command for ListPulls {
 /// The answer to [`ListPulls`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullList {
-    /// In the order in which they began.
+    /// In the order in which they began, as many as fit into a message; see `left_out`.
     pub pulls: Vec<PullStatus>,
     /// Counts of the requests that were answered since start.
     #[serde(default)]
@@ -30,6 +30,9 @@ pub struct PullList {
     /// How many of them are not among the pulls, because they wait between two attempts.
     #[serde(default)]
     pub resting: u64,
+    /// How many more pulls there are.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// Requests since start by outcome; a standing pull without a caller counts as one.
