@@ -32,7 +32,7 @@ fn of_budgets(list: &BudgetList) -> [(&'static str, u64); 8] {
     let count = |is: fn(&BudgetState) -> bool| list.budgets.iter().filter(|budget| is(budget)).count() as u64;
     let sum = |of: fn(&BudgetState) -> u64| list.budgets.iter().map(of).fold(0, u64::saturating_add);
     [
-        ("budgets_known", list.budgets.len() as u64 + list.left_out),
+        ("budgets_known", list.left_out.saturating_add(list.budgets.len() as u64)),
         ("budgets_led", count(|budget| budget.leads)),
         ("budgets_alone", count(|budget| budget.alone)),
         ("budgets_permits_out", sum(|budget| budget.in_flight)),

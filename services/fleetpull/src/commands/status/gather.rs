@@ -22,7 +22,7 @@ pub(super) async fn ask(client: &FleetClient, selector: Option<&Selector>) -> Re
     let involved = involved(&nodes);
     let answered_in_ms = round_trip(client, involved.first()).await;
     let gathered = GatheredEntries::ask(client, &involved, &ListBackoffs::default()).await;
-    let left_out = gathered.left_out + gathered.most_left_out();
+    let left_out = gathered.left_out.saturating_add(gathered.most_left_out());
     let GatheredEntries { mut known, pauses, unanswered, .. } = gathered;
     let mut unanswered: BTreeSet<NodeName> = unanswered.into_iter().map(|(node, _)| node).collect();
     let budgets = Budgets::of(client, &involved).await;

@@ -67,7 +67,7 @@ pub(super) fn lines(status: &Status, width: usize, has_colour: bool) -> Vec<Stri
     if !shown.is_empty() {
         lines.extend(table_of(shown, &Look { has_colour, ..Look::of_width(Some(width)) }));
     }
-    let more = (status.rows.len() - shown.len()) as u64 + status.left_out;
+    let more = status.left_out.saturating_add((status.rows.len() - shown.len()) as u64);
     if more > 0 {
         lines.extend(wrapped(&format!("and {more} more, fleetpull backoff list"), width));
     }
