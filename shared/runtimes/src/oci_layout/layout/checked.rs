@@ -9,9 +9,10 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use image::Digest;
+use tokio::sync::OwnedMutexGuard;
 
 use super::hasher::hash_to_end;
 use super::{Hasher, Layout};
@@ -45,13 +46,32 @@ impl Stamp {
     }
 }
 
-/// The hashed blobs: each file's stamp, and whether the content matches the digest.
+/// The blobs that were hashed, and those that are being hashed for pulls.
 #[derive(Debug, Default)]
-pub(super) struct Checked(Mutex<BTreeMap<Digest, (Stamp, bool)>>);
+pub(super) struct Checked {
+    /// Each file's stamp, and whether the content matches the digest.
+    hashed: Mutex<BTreeMap<Digest, (Stamp, bool)>>,
+    /// The lock of each blob that is being hashed, or that a pull waits for.
+    being_hashed: Mutex<BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
+}
 
 impl Checked {
     fn held(&self) -> MutexGuard<'_, BTreeMap<Digest, (Stamp, bool)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hashed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other pull hashes the blob. The thread that hashes it keeps the returned guard to its end, also if its pull is
+    /// cancelled. So a pull that is retried waits for that thread and finds its result, instead of starting another one.
+    pub(super) async fn lock_to_hash(&self, digest: &Digest) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.being_hashed.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let known = locks.get(digest).and_then(Weak::upgrade);
+            let lock = known.unwrap_or_default();
+            locks.insert(digest.clone(), Arc::downgrade(&lock));
+            lock
+        };
+        lock.lock_owned().await
     }
 
     fn get(&self, digest: &Digest) -> Option<(Stamp, bool)> {

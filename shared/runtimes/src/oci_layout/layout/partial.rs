@@ -79,11 +79,17 @@ impl Layout {
         }
     }
 
-    /// Whether the blob is present and matches its digest; hashed on a thread that may block.
+    /// Whether the blob is present and matches its digest; hashed on a thread that may block. Dropping the future does not stop the thread:
+    /// otherwise a pull whose time limit is shorter than the hashing would never end.
     async fn is_present_and_intact(&self, digest: &Digest, size: u64) -> io::Result<bool> {
+        let hashing = self.checked.lock_to_hash(digest).await;
         let Some(stamp) = self.stamp_of_size(digest, size)? else { return Ok(false) };
         let (layout, digest) = (self.clone(), digest.clone());
-        tasks::blocking("hash", move || layout.is_intact(&digest, stamp)).await
+        let hash = move || {
+            let _hashing = hashing;
+            layout.is_intact(&digest, stamp)
+        };
+        tasks::blocking("hash", hash).await
     }
 
     /// Removes a partial blob, unless a pull uses it.
@@ -241,6 +247,27 @@ mod tests {
         let (locked, stamp) = tokio::join!(layout.lock_partial(&digest, 5, |_| {}), put);
         assert!(matches!(locked.unwrap(), PartialLock::Present) && stamp.is_some());
         assert_eq!(layout.stamp_of(&digest).unwrap(), stamp);
+    }
+
+    /// Hashing a layer of many GB can take longer than a pull may.
+    #[tokio::test(start_paused = true)]
+    async fn retried_pull_waits_for_the_thread_that_hashes_the_blob_and_uses_its_result() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::open(folder.path(), false, std::time::Duration::ZERO).unwrap();
+        let digest = Hasher::sha256(b"right");
+        std::fs::write(layout.blob_path(&digest), b"right").unwrap();
+        let stamp = layout.stamp_of(&digest).unwrap().unwrap();
+        // The thread of a cancelled pull holds this until it is done.
+        let hashing = layout.checked.lock_to_hash(&digest).await;
+        for _ in 0..3 {
+            let retried = layout.lock_partial(&digest, 5, |_| {});
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(10), retried).await;
+            assert!(ended.is_err(), "another thread has hashed the blob");
+        }
+        // If the blob were hashed again, the result would be that it is intact.
+        layout.checked.add(&digest, stamp, false);
+        drop(hashing);
+        assert!(matches!(layout.lock_partial(&digest, 5, |_| {}).await.unwrap(), PartialLock::Ours(_)));
     }
 
     /// Another process may have stored the blob without hashing it.
