@@ -16,6 +16,8 @@ const GROUP_MAX_CHARS: usize = 63;
 const LABELS_MAX: usize = 64;
 /// A NATS cluster rarely has more than five servers, and each of them announces the others to its clients.
 const SERVERS_MAX: usize = 64;
+/// The lowest rate that is a limit: one in 100 s, as in the fleet policy. The time between two starts must fit a duration.
+const LEAST_PER_SECOND: f64 = 0.01;
 
 /// Which values a setting allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +55,7 @@ pub enum Kind {
         /// The most.
         max: u32,
     },
-    /// Times per second, from 0 to this.
+    /// Times per second: 0 for no limit, else from one in 100 s to this.
     Rate {
         /// The most.
         max: f64,
@@ -100,7 +102,7 @@ impl Kind {
             Self::Text => "a text on one line; or empty".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::Count { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Rate { max } => format!("a number from 0 to {max}"),
+            Self::Rate { max } => format!("0, or a number from {LEAST_PER_SECOND} to {max}"),
             Self::Duration { min, max } => {
                 let (min, max) = (humantime::format_duration(*min), humantime::format_duration(*max));
                 format!("a duration with its unit (ms, s, m, h), such as 10s or 1m30s, from {min} to {max}")
@@ -121,7 +123,7 @@ impl Kind {
             Self::Path | Self::Text => "any, or empty".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::Count { min, max } => format!("{min} to {max}"),
-            Self::Rate { max } => format!("0 to {max}"),
+            Self::Rate { max } => format!("0, or {LEAST_PER_SECOND} to {max}"),
             Self::Duration { min, max } => format!("{} to {}", humantime::format_duration(*min), humantime::format_duration(*max)),
             Self::Bytes { max } => format!("0B to {}", bytes::format(*max)),
             _ => self.allowed(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::Value;
 use toml::de::DeValue;
 
-use super::{GROUP_MAX_CHARS, Kind, LABELS_MAX, NAME_MAX_CHARS, SERVERS_MAX, TOKEN_MAX_CHARS};
+use super::{GROUP_MAX_CHARS, Kind, LABELS_MAX, LEAST_PER_SECOND, NAME_MAX_CHARS, SERVERS_MAX, TOKEN_MAX_CHARS};
 use crate::text::bytes;
 
 /// The longest label value in Kubernetes; keys may be longer by their prefix.
@@ -105,7 +105,7 @@ impl Kind {
     fn rate(&self, rate: f64) -> Option<Value> {
         let Self::Rate { max } = self else { return None };
         // `contains` is false for NaN; `abs` because -0 would be shown as "-0".
-        (0.0..=*max).contains(&rate).then_some(Value::Float(rate.abs()))
+        (rate == 0.0 || (LEAST_PER_SECOND..=*max).contains(&rate)).then_some(Value::Float(rate.abs()))
     }
 }
 
@@ -171,6 +171,10 @@ mod tests {
             (count, "-1", None),
             (count, "99999999999999999999", None),
             (rate, "0.5", Some("0.5")),
+            (rate, "0.01", Some("0.01")),
+            (rate, "0.009", None),
+            // The time between two starts would not fit a duration.
+            (rate, "1e-300", None),
             (rate, "-0", Some("0.0")),
             (rate, "NaN", None),
             (rate, "inf", None),
