@@ -1,7 +1,8 @@
 //! `metrics.address`: metrics and health over HTTP, for Prometheus and Kubernetes. Off until the address is set.
 
+use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
@@ -17,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use settings::Settings;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
@@ -77,7 +78,7 @@ impl HttpEndpoint {
 
     /// Starts to answer.
     pub(super) fn serve(self, agent: Addr<Agent>, clock: Clock) -> Serving {
-        let site = Arc::new(Site { agent, clock, next: Mutex::default() });
+        let site = Arc::new(Site { agent, turns: Turns::new(clock) });
         Serving(tasks::spawn("metrics-endpoint", accept(self.listener, site)))
     }
 }
@@ -85,14 +86,37 @@ impl HttpEndpoint {
 /// The state that all connections share.
 struct Site {
     agent: Addr<Agent>,
+    turns: Turns,
+}
+
+/// Puts [`ANSWERS_APART`] between two answers.
+struct Turns {
     clock: Clock,
-    /// The earliest time of the next answer, on the monotonic clock.
+    /// The earliest time of the next answer, on the monotonic clock. The request whose turn is next holds the lock while it waits: if its
+    /// client disconnects, the time is left to the next one.
     next: Mutex<Duration>,
+}
+
+impl Turns {
+    fn new(clock: Clock) -> Self {
+        Self { clock, next: Mutex::default() }
+    }
+
+    /// Waits until the next answer may be given.
+    async fn wait(&self) {
+        let mut next = self.next.lock().await;
+        let now = self.clock.monotonic();
+        if *next > now {
+            tokio::time::sleep(*next - now).await;
+        }
+        *next = self.clock.monotonic() + ANSWERS_APART;
+    }
 }
 
 async fn accept(listener: TcpListener, site: Arc<Site>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
+    let mut failed = 0;
     loop {
         let Ok(taken) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
@@ -105,11 +129,19 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
                 });
             }
             Err(error) => {
-                warn!(%error, "a connection to metrics.address was not taken");
+                log_not_taken(&error, &mut failed);
                 tokio::time::sleep(NO_ROOM_FOR).await;
             }
         }
         while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Logs that a connection was not taken. Repeats are logged ever more rarely: without a free file descriptor, each attempt fails.
+fn log_not_taken(error: &io::Error, failed: &mut u64) {
+    *failed += 1;
+    if failed.is_power_of_two() {
+        warn!(%error, failed = *failed, "a connection to metrics.address was not taken");
     }
 }
 
@@ -126,7 +158,7 @@ async fn answer_all(stream: TcpStream, site: Arc<Site>) {
 
 impl Site {
     async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        self.turn().await;
+        self.turns.wait().await;
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -137,20 +169,6 @@ impl Site {
             "/livez" => self.livez().await,
             "/readyz" => self.readyz(request.uri().query().is_some_and(is_verbose)).await,
             _ => text(StatusCode::NOT_FOUND, "there is /metrics, /livez and /readyz?verbose\n"),
-        }
-    }
-
-    /// Waits until the next answer may be given.
-    async fn turn(&self) {
-        let now = self.clock.now().monotonic;
-        let at = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = (*next).max(now);
-            *next = at + ANSWERS_APART;
-            at
-        };
-        if at > now {
-            tokio::time::sleep(at - now).await;
         }
     }
 
@@ -210,7 +228,34 @@ fn of_kind(status: StatusCode, body: Bytes, kind: &'static str) -> Response<Full
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use support::counted_log::CountedLog;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn request_whose_client_disconnects_delays_no_other() {
+        let clock = Clock::simulated(Duration::ZERO);
+        let turns = Turns::new(clock.clone());
+        turns.wait().await;
+        for _ in 0..1_000 {
+            assert!(turns.wait().now_or_never().is_none(), "it waits when its client disconnects");
+        }
+        turns.wait().await;
+        let waited = clock.monotonic();
+        assert!((ANSWERS_APART..=2 * ANSWERS_APART).contains(&waited), "{waited:?}");
+    }
+
+    #[test]
+    fn connections_that_are_not_taken_are_logged_ever_more_rarely() {
+        let log = CountedLog::down_to(tracing::Level::WARN);
+        let _logging = tracing::subscriber::set_default(log.clone());
+        let mut failed = 0;
+        for _ in 0..9 {
+            log_not_taken(&io::Error::other("no descriptor is free"), &mut failed);
+        }
+        assert_eq!(log.lines(), 4, "the first, the second, the fourth and the eighth");
+    }
 
     #[test]
     fn a_scraper_that_names_open_metrics_gets_it() {
