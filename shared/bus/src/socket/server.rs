@@ -89,14 +89,14 @@ fn remove_left_over(path: &Path) -> io::Result<()> {
 async fn accept(listener: UnixListener, bus: MessagingRef) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut clients = tokio::task::JoinSet::new();
-    // Repeats of either are logged ever more rarely.
-    let (mut refused, unreadable) = (0_u64, Arc::new(AtomicU64::new(0)));
+    // Repeats of each are logged ever more rarely.
+    let (mut failed, mut refused, unreadable) = (0, 0_u64, Arc::new(AtomicU64::new(0)));
     loop {
         while clients.try_join_next().is_some() {}
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                warn!(%error, "a connection to the socket could not be accepted");
+                log_not_accepted(&error, &mut failed);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -118,6 +118,13 @@ async fn accept(listener: UnixListener, bus: MessagingRef) {
                 refuse(&stream);
             }
         }
+    }
+}
+
+fn log_not_accepted(error: &io::Error, failed: &mut u64) {
+    *failed += 1;
+    if failed.is_power_of_two() {
+        warn!(%error, failed = *failed, "a connection to the socket could not be accepted");
     }
 }
 
@@ -238,5 +245,25 @@ async fn send_frame(outbox: &mpsc::Sender<Bytes>, frame: &ToClient) {
         // A disconnected client needs no answer.
         Ok(bytes) => drop(outbox.send(bytes).await),
         Err(error) => warn!(%error, "a frame for a client of the socket cannot be written"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use support::counted_log::CountedLog;
+    use tracing::Level;
+
+    use super::*;
+
+    /// Without a free file descriptor, each attempt to accept fails.
+    #[test]
+    fn connections_that_cannot_be_accepted_are_logged_ever_more_rarely() {
+        let log = CountedLog::down_to(Level::WARN);
+        let _logging = tracing::subscriber::set_default(log.clone());
+        let mut failed = 0;
+        for _ in 0..9 {
+            log_not_accepted(&io::Error::other("no descriptor is free"), &mut failed);
+        }
+        assert_eq!(log.lines(), 4, "the first, the second, the fourth and the eighth");
     }
 }
