@@ -120,7 +120,7 @@ impl Reader<'_> {
         let (endpoint, is_for_traces) = match named {
             None => (None, false),
             Some((name, value)) => match endpoint(&value) {
-                Ok(endpoint) => (Some(endpoint), name.contains("TRACES")),
+                Ok(endpoint) => (Some(self.without_login(&name, endpoint)), name.contains("TRACES")),
                 Err(why) => return self.no_export(&name, "", &why),
             },
         };
@@ -147,6 +147,17 @@ impl Reader<'_> {
             resource: self.resource(),
             service: self.get("OTEL_SERVICE_NAME"),
         })
+    }
+
+    /// The address without user and password. Over HTTP the exporter drops them, and over gRPC it sends them as part of the host's name.
+    fn without_login(&mut self, name: &str, mut endpoint: Url) -> Url {
+        if !endpoint.username().is_empty() || endpoint.password().is_some() {
+            self.warnings.push(format!("{name}: the login in the address is not sent: give it in OTEL_EXPORTER_OTLP_HEADERS"));
+            // Both succeed, because the address has a host.
+            let _ = endpoint.set_username("");
+            let _ = endpoint.set_password(None);
+        }
+        endpoint
     }
 
     fn get(&self, name: &str) -> Option<String> {
@@ -300,6 +311,18 @@ mod tests {
         assert_eq!(of(&[all, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")]), ("http://c:4317/".to_owned(), http, false));
         let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/x");
         assert_eq!(of(&[all, traces, ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")]), ("https://t/x".to_owned(), grpc, true));
+    }
+
+    #[test]
+    fn login_in_the_address_is_not_sent_and_a_warning_names_the_variable_for_it() {
+        for address in ["http://jane:s3cret@c:4317", "https://s3cret@c:4318/x", "http://:s3cret@c"] {
+            let Reading { options, warnings } = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", address)]);
+            let options = options.unwrap();
+            assert_eq!(options.endpoint.host_str(), Some("c"));
+            let shown = format!("{} {options:?} {warnings:?}", options.endpoint);
+            assert!(!shown.contains("s3cret") && !shown.contains("jane"), "{shown}");
+            assert!(warnings.len() == 1 && warnings[0].contains("OTEL_EXPORTER_OTLP_HEADERS"), "{warnings:?}");
+        }
     }
 
     #[test]
