@@ -104,7 +104,7 @@ impl Loader {
     fn file(&mut self, file: &ConfigFile) {
         let path = match file {
             ConfigFile::At(path) => path.as_path(),
-            ConfigFile::Default if Path::new(DEFAULT_FILE).exists() => Path::new(DEFAULT_FILE),
+            ConfigFile::Default if has_entry(Path::new(DEFAULT_FILE)) => Path::new(DEFAULT_FILE),
             ConfigFile::Default | ConfigFile::None => return,
         };
         let (assignments, problems) = file::read(path);
@@ -183,6 +183,12 @@ impl Loader {
     }
 }
 
+/// Whether there is a file or a link with this name. A link whose target is missing is reported when it is read: with the defaults, an
+/// agent would run without its fleet.
+fn has_entry(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 fn set(table: &mut toml::Table, name: &str, value: Value) {
     let Some((section, key)) = name.split_once('.') else { return };
     if let Some(section) = table.get_mut(section).and_then(Value::as_table_mut) {
@@ -206,5 +212,21 @@ fn bug(error: &dyn std::fmt::Display) -> SettingsError {
             Origin::Default,
             format!("the table of settings does not fit their types: {error}; this is a bug of fleetpull"),
         )],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_whose_target_is_missing_is_read_and_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("config.toml");
+        assert!(!has_entry(&link));
+        std::os::unix::fs::symlink(folder.path().join("missing"), &link).unwrap();
+        assert!(has_entry(&link));
+        let error = Settings::load(Sources { file: ConfigFile::At(link), ..Sources::default() }).unwrap_err();
+        assert!(error.to_string().contains("cannot be opened"), "{error}");
     }
 }
