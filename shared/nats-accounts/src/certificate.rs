@@ -45,6 +45,26 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
     }
 
+    /// Logins of one name have one prefix of inboxes, and read each other's answers.
+    #[test]
+    fn no_certificate_of_a_person_gives_the_name_of_a_node_or_of_another_login() {
+        let roles = RoleMap {
+            service_accounts: vec!["operator=fleetpull/ops".parse().unwrap()],
+            certificates: vec!["node=system:nodes".parse().unwrap(), "viewer=people".parse().unwrap()],
+            cluster: None,
+        };
+        let of_certificate = |organization: &str, name: &str| identify(&made(organization, &[name]), &roles, 1_000).unwrap();
+        let logins = [
+            roles.of_service_account("system:serviceaccount:fleetpull:ops", None, 2_000).unwrap(),
+            of_certificate("system:nodes", "system:node:n1"),
+            of_certificate("people", "n1"),
+            of_certificate("people", "fleetpull_ops"),
+            of_certificate("people", "fleetpull:ops"),
+        ];
+        let names = logins.map(|login| login.name.as_str().to_owned());
+        assert_eq!(names, ["fleetpull_ops", "n1", "CN_n1", "CN_fleetpull_5fops", "CN_fleetpull_3aops"]);
+    }
+
     #[test]
     fn the_organization_gives_the_role_and_the_common_name_the_node() {
         let roles = RoleMap { certificates: vec!["node=system:nodes".parse().unwrap()], ..RoleMap::default() };

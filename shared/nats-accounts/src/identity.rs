@@ -4,11 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use contract::NodeName;
+use contract::subject::token;
 
 use crate::Role;
 
 /// The prefix of node names in kubelets' certificates.
 const NODE_PREFIX: &str = "system:node:";
+
+/// The prefix of names after a certificate that is no node's. No node of Kubernetes and no namespace has a capital letter.
+const CERTIFICATE_PREFIX: &str = "CN_";
 
 /// The prefix of service accounts in tokens.
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
@@ -148,14 +152,15 @@ impl RoleMap {
         Ok(Identity { name, role: found.role, until_s, known_by })
     }
 
-    /// The identity of a certificate. A node is named after the common name without [`NODE_PREFIX`].
+    /// The identity of a certificate. A node is named after the common name without [`NODE_PREFIX`], any other login after the common name
+    /// with [`CERTIFICATE_PREFIX`]: a login with the name of a node could read that node's answers.
     pub(crate) fn of_certificate(&self, organizations: &[String], common_name: &str, until_s: u64) -> Result<Identity, Refusal> {
         let known_by = format!("the certificate of {common_name:?} (O={})", organizations.join(", O="));
         let role_of = |organization: &String| self.certificates.iter().find(|one| one.organization == *organization);
         let found = organizations.iter().find_map(role_of).ok_or_else(|| Refusal::NoRole(known_by.clone()))?;
         let name = match found.role {
             Role::Node => self.node(common_name.strip_prefix(NODE_PREFIX).unwrap_or(common_name))?,
-            _ => named(&common_name.replace(':', "_"))?,
+            _ => named(&format!("{CERTIFICATE_PREFIX}{}", token(common_name)))?,
         };
         Ok(Identity { name, role: found.role, until_s, known_by })
     }
