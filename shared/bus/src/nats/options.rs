@@ -201,6 +201,14 @@ pub enum NatsOptionsError {
     /// A client certificate without its key, or the other way round.
     #[error("a NATS client certificate needs both files: give --nats-cert and --nats-key together")]
     HalfCertificate,
+    /// Answers could not arrive there.
+    #[error(
+        "{prefix:?} is no prefix of subjects for answers: write one such as _INBOX_n1 (nats.inbox_prefix, or inbox_prefix of the NATS context)"
+    )]
+    BadInboxPrefix {
+        /// The prefix as given.
+        prefix: String,
+    },
     /// There is no such context.
     #[error("there is no NATS context {name} at {path}: `nats context ls` lists those that are there")]
     NoContext {
@@ -273,6 +281,17 @@ mod tests {
             logged: LoggedHealth::default(),
         };
         assert_eq!(NatsOptions::from_env_of_nats_cli(get), expected);
+    }
+
+    #[test]
+    fn inbox_prefix_that_is_no_subject_is_refused() {
+        for (prefix, fits) in
+            [("_INBOX_n1", true), ("_INBOX.n1", true), ("_INBOX_n1.", false), ("_INBOX n1", false), ("_INBOX.>", false), ("*", false)]
+        {
+            let (urls, inbox_prefix) = (Some("nats://a".to_owned()), Some(prefix.to_owned()));
+            let checked = NatsOptions { urls, inbox_prefix, ..NatsOptions::default() }.check();
+            assert!(if fits { checked.is_ok() } else { matches!(checked, Err(NatsOptionsError::BadInboxPrefix { .. })) }, "{prefix}");
+        }
     }
 
     #[test]

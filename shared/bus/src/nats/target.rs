@@ -12,6 +12,7 @@ use url::Url;
 use super::context::Context;
 use super::login::Login;
 use super::options::{NatsOptions, NatsOptionsError, redacted_urls};
+use crate::rules::check_subject;
 
 /// The server that the `nats` command uses if a context names none.
 const DEFAULT_URL: &str = "nats://127.0.0.1:4222";
@@ -39,6 +40,10 @@ impl Target {
             Some(name) => Some(Context::fill(&name, &mut options)?),
             None => None,
         };
+        // The client library does not check it, and the server would end each connection that uses it.
+        if let Some(prefix) = options.inbox_prefix.as_deref().filter(|prefix| check_subject(prefix).is_err()) {
+            return Err(NatsOptionsError::BadInboxPrefix { prefix: prefix.to_owned() });
+        }
         let urls = match (&options.urls, &context) {
             (Some(urls), _) => urls.clone(),
             (None, Some(context)) if context.url.is_empty() => DEFAULT_URL.to_owned(),
