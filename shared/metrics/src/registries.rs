@@ -19,7 +19,9 @@ impl Registries {
         if named.iter().any(|known| known == registry) {
             return registry.to_owned();
         }
-        let fits = !registry.is_empty() && registry.len() <= NAME_MAX_BYTES && registry != OTHER;
+        // Other nodes' reports can hold any text. A space could make a line that a scraper refuses, with all others.
+        let is_name = !registry.is_empty() && registry.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits = is_name && registry.len() <= NAME_MAX_BYTES && registry != OTHER;
         if named.len() < NAMED && fits {
             named.push(registry.to_owned());
             return registry.to_owned();
@@ -40,6 +42,8 @@ mod tests {
         assert_eq!(first.last().map(String::as_str), Some("r3.example"));
         assert!((NAMED..1_000).all(|number| label(number) == OTHER));
         assert_eq!(label(0), "r0.example", "a name is kept");
-        assert_eq!(Registries::default().label(&"x".repeat(300)), OTHER);
+        for text in ["", "x # {", "x\ny", "\u{e9}", &"x".repeat(300)] {
+            assert_eq!(Registries::default().label(text), OTHER, "{text:.20}");
+        }
     }
 }
