@@ -13,8 +13,6 @@ use crate::node::SOCKET_FILE;
 const LOCK_FILE: &str = "lock";
 /// The standing pulls that the agent resumes after a restart.
 const STANDING_PULLS_FILE: &str = "standing-pulls.json";
-/// The fleet's size when the agent last ran.
-const FLEET_SIZE_FILE: &str = "fleet-size";
 const LOCK_MODE: u32 = 0o600;
 /// Reads at most this much of the lock file. A process id has at most 7 digits.
 const LOCK_TEXT_MAX_BYTES: u64 = 32;
@@ -60,11 +58,7 @@ impl StateDir {
         self.path.join(SOCKET_FILE)
     }
 
-    pub(super) fn fleet_size(&self) -> PathBuf {
-        self.path.join(FLEET_SIZE_FILE)
-    }
-
-    /// The directory in which events wait for the fleet's stream.
+    /// The directory itself, in which events wait for the fleet's stream.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -123,7 +123,7 @@ pub(super) async fn start(configuration: &Configuration, signal: impl Future<Out
     };
     let node = Node::start_with(parts, options).await.context("the services cannot be reached through the bus")?;
     // The task ends with the node's registrar.
-    tasks::spawn_local("fleet-size", fleet_size::keep(state.fleet_size(), bus.clone(), node.fleet_seen()));
+    tasks::spawn_local("fleet-size", fleet_size::keep(state.path().to_owned(), bus.clone(), node.fleet_seen()));
     let agent_events = AgentEvents::new(&identity, node.actors.recorder.clone(), clock.clone());
     let agent = Agent::new(AgentParts {
         agent_events: agent_events.clone(),
@@ -201,7 +201,7 @@ async fn prepare(configuration: &Configuration) -> Result<Prepared> {
     // Without NATS there is no other node to share with.
     let sharing = Sharing::of(settings, identity.instance.clone()).filter(|_| settings.nats.is_wanted());
     let sharing = sharing.map(|sharing| sharing.with_own_caps(&configuration.loaded));
-    let bus = open_bus(settings, &node, fleet_size::read(&state.fleet_size()), &clock).await?;
+    let bus = open_bus(settings, &node, fleet_size::read(state.path()), &clock).await?;
     let (seen, is_connected) = futures::join!(describe(&runtime, settings), wait_connected(&bus));
     let wiring = Wiring { bus: bus.clone(), fleet: fleet.clone(), node, delivery: Policies::of(settings).delivery };
     let name_requests = Arc::new(NameRequests::default());
