@@ -2,6 +2,7 @@
 //! - spans arrive over gRPC and over HTTP, with their ids, parents, links, resource and headers;
 //! - an unsampled trace arrives only if it failed, was kept or took too long, and then completely and as its own root;
 //! - a collector that is down, hangs or gives invalid answers costs counted spans, and neither a span nor a flush waits for it;
+//! - a panic of the export costs one batch;
 //! - a log line within a span carries its ids, whatever the level of the log.
 #![allow(clippy::disallowed_methods, reason = "tasks of a test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -274,6 +275,21 @@ async fn failing_collector_costs_counted_spans_and_no_time() {
             assert_eq!((counts.exported, counts.failed + counts.dropped), (0, 1000), "{url} {protocol}: {counts:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn panic_of_the_export_costs_one_batch() {
+    let _alone = ONE_TEST.lock().await;
+    let (collector, url) = Collector::http().await;
+    let (exporting, _guard) = export(&url, &[], SLOW);
+    let (span, _) = enter(ids(7, 99, true));
+    span.set_if_exported(|| panic!("on purpose"));
+    drop(span);
+    assert!(flushed(&exporting).await);
+    drop(enter(ids(7, 99, true)));
+    assert!(flushed(&exporting).await);
+    assert_eq!(exporting.counts(), Counts { exported: 1, failed: 1, ..Counts::default() });
+    assert_eq!(collector.spans().len(), 1);
 }
 
 #[tokio::test]

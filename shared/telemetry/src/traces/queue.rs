@@ -2,6 +2,7 @@
 #![expect(clippy::vec_box, reason = "a span is 300 bytes and moves from hand to hand, as a pointer")]
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -172,12 +173,17 @@ impl Ready {
     }
 
     fn export(&self, batch: Vec<Box<Ended>>) -> Result<(), String> {
-        let batch = batch.into_iter().map(|span| span_data(*span, &self.scope)).collect();
-        let exported = async { tokio::time::timeout(self.limit, self.exporter.export(batch)).await };
-        match self.runtime.block_on(exported) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {:?}", self.limit)),
+        let export = || {
+            let batch = batch.into_iter().map(|span| span_data(*span, &self.scope)).collect();
+            let exported = async { tokio::time::timeout(self.limit, self.exporter.export(batch)).await };
+            self.runtime.block_on(exported)
+        };
+        // A panic costs this batch. Without the thread, no span would be exported any more, and each flush would wait in vain.
+        match catch_unwind(AssertUnwindSafe(export)) {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(_)) => Err(format!("no answer within {:?}", self.limit)),
+            Err(_) => Err("the export panicked; report this as a bug".to_owned()),
         }
     }
 }
