@@ -29,7 +29,8 @@ kubernetes.io claims say (Kubernetes 1.30 or newer); an agent shows its token
 by nats.token_file. With fleet.cluster set, its name and a dot stand before the
 node's, as with the agents of that cluster. A certificate must have been
 verified by the server; its organization gives the role, its common name the
-node.
+node. A login by a certificate of another role is called CN_ and its common
+name, so that none has the name of a node.
 
 Run two or more of it: servers ask any one. It runs until SIGTERM or Ctrl-C.")]
 pub struct NatsAuthArgs {
