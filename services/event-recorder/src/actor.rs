@@ -93,6 +93,7 @@ impl Actor for EventRecorder {
         context.set_mailbox_capacity(MAILBOX_CAPACITY);
         if let Some(answers) = self.durable.as_mut().and_then(|durable| durable.answers.take()) {
             self.take_appended(answers, context);
+            context.add_stream(self.bus.health_changes());
         }
         self.feed(Input::Tick, context);
     }

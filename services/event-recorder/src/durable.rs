@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, WrapFuture as _};
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, SpawnHandle, StreamHandler, WrapFuture as _};
 use actors::{Answer, Ask};
 use bus::{BusError, BusHealth, BusRef, StreamQuery, StreamSpec, StreamStart, SubjectTransform};
 use clock::{Clock, Random};
@@ -358,6 +358,17 @@ impl EventRecorder {
             durable.alarm = Some((at, alarm));
         }
     }
+}
+
+impl StreamHandler<BusHealth> for EventRecorder {
+    fn handle(&mut self, health: BusHealth, context: &mut Context<Self>) {
+        if health == BusHealth::Connected {
+            self.feed(Input::Connected, context);
+        }
+    }
+
+    /// The bus was drained. Does nothing, because the default would stop the actor.
+    fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
 fn in_words<T>(result: Result<T, BusError>) -> Result<T, String> {

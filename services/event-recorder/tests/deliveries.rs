@@ -29,6 +29,57 @@ fn event(number: u64) -> PullEvent {
 }
 
 #[test]
+fn stream_that_fails_is_asked_for_ever_more_rarely_until_it_takes_an_event_or_the_bus_is_connected_again() {
+    let mark = StreamMark { created: "today".to_owned(), sequence: 0 };
+    let mut firsts = Vec::new();
+    for seed in 1..=2 {
+        let identity = Identity { node: "n1".parse().unwrap(), incarnation: "first".to_owned() };
+        let policy = RecorderPolicy { max_bytes: 1 << 30, has_stream: true };
+        let mut now = Now::default();
+        let mut recorder = Recorder::new(identity, policy, Recovered::default(), now, Random::seeded(seed));
+        recorder.step(now, Input::Tick);
+        // Lets the stream fail, and waits until it is asked for again; checks how long that takes.
+        let fail = |recorder: &mut Recorder, now: &mut Now, most: u64| {
+            recorder.step(*now, Input::Opened(Err("no stream".to_owned())));
+            let pause = recorder.next_due().unwrap() - now.monotonic;
+            let most = Duration::from_secs(most);
+            assert!(most / 2 < pause && pause <= most, "{pause:?} of {most:?}");
+            *now = now.after(pause);
+            assert!(recorder.step(*now, Input::Tick).contains(&Effect::OpenStream));
+            pause
+        };
+        firsts.push(fail(&mut recorder, &mut now, 1));
+        for most in [2, 4, 8, 16, 16] {
+            fail(&mut recorder, &mut now, most);
+        }
+        // The bus is connected during a pause.
+        recorder.step(now, Input::Opened(Err("no stream".to_owned())));
+        recorder.step(now, Input::Connected);
+        let due = recorder.next_due().unwrap();
+        assert!(due <= now.monotonic + Duration::from_secs(1), "{due:?}");
+        now = now.after(due - now.monotonic);
+        assert!(recorder.step(now, Input::Tick).contains(&Effect::OpenStream));
+        fail(&mut recorder, &mut now, 2);
+        // The bus is connected while the stream is being asked for.
+        recorder.step(now, Input::Connected);
+        fail(&mut recorder, &mut now, 1);
+        fail(&mut recorder, &mut now, 2);
+        recorder.step(now, Input::Record { token: Token(1), event: Box::new(event(1)) });
+        recorder.step(now, Input::Written(Ok(())));
+        recorder.step(now, Input::Opened(Ok(mark.clone())));
+        let effects = recorder.step(now, Input::Read(Ok(StreamRead::default())));
+        assert!(matches!(effects[..], [Effect::Append(_)]), "{effects:?}");
+        recorder.step(now, Input::Appended { number: 1, result: Ok(1) });
+        recorder.step(now, Input::Record { token: Token(2), event: Box::new(event(2)) });
+        recorder.step(now, Input::Written(Ok(())));
+        recorder.step(now, Input::Appended { number: 2, result: Err("no stream".to_owned()) });
+        let due = recorder.next_due().unwrap();
+        assert!(due <= now.monotonic + Duration::from_secs(1), "{due:?}");
+    }
+    assert_ne!(firsts[0], firsts[1], "nodes do not ask together");
+}
+
+#[test]
 fn failed_load_closes_the_stream_after_the_appends_under_way_have_ended() {
     let now = Now::default();
     let slots = (1..=1_025).map(|number| Slot { number, bytes: 600, time_ms: 1, is_refusal: false }).collect();

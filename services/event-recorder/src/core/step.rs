@@ -52,6 +52,8 @@ pub enum Input {
         /// The number of the event.
         number: u64,
     },
+    /// The bus is connected, perhaps again, and streams may work.
+    Connected,
     /// The time of [`super::Recorder::next_due`] has come.
     Tick,
 }

@@ -12,8 +12,8 @@ use crate::error::BusError;
 /// The most streams whose refusals are kept; a fleet has eight.
 const REMEMBERED: usize = 64;
 /// How many examinations of the server a refusal outlasts if it does not occur again; refusals with a configuration are tried again
-/// instead.
-const EXAMINATIONS_KEPT: u32 = 1;
+/// instead. The server is examined every 5 s, and events try again within 16 s.
+const EXAMINATIONS_KEPT: u32 = 4;
 /// The most refusals in one message.
 const REASONS_SHOWN: usize = 2;
 
@@ -199,7 +199,8 @@ mod tests {
             assert!(!refusals.age(), "it occurs again and again");
             refusals.add("KV_a", Act::Store, "full", None);
         }
-        assert_eq!((refusals.age(), refusals.age(), refusals.age()), (false, true, false));
+        let forgets: Vec<bool> = (0..6).map(|_| refusals.age()).collect();
+        assert_eq!(forgets, [false, false, false, false, true, false]);
         assert_eq!(refusals.reason().as_deref(), Some("no room"));
         refusals.add("KV_a", Act::Store, "full", None);
         assert!(refusals.renew() && !refusals.renew());

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clock::Now;
 use contract::PullEvent;
 
-use super::{Delivery, QUEUE_MOST, RETRY_EVERY, Recorder, WINDOW};
+use super::{Delivery, QUEUE_MOST, RETRY_EVERY, Recorder, STREAM_PAUSE_MOST, WINDOW};
 use crate::core::step::{Effect, StreamMark, StreamRead};
 
 impl Recorder {
@@ -81,6 +82,7 @@ impl Recorder {
         match result {
             Ok(sequence) => {
                 self.counts.appended_total += 1;
+                self.stream_pause = RETRY_EVERY;
                 self.acknowledged = self.acknowledged.max(sequence);
                 self.forget(number);
                 self.report_dropped(now);
@@ -135,7 +137,23 @@ impl Recorder {
             return;
         }
         self.counts.stream_failures_total += 1;
-        self.delivery = Delivery::Closed(now.monotonic + RETRY_EVERY);
+        self.delivery = Delivery::Closed(now.monotonic + self.next_pause());
+    }
+
+    /// A random time between half of the pause and the whole, so that the nodes of a fleet do not ask together. The pause doubles with each
+    /// failure, until the stream takes an event or the bus is connected again.
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.stream_pause.mul_f64(1.0 - self.random.fraction() / 2.0);
+        self.stream_pause = (self.stream_pause * 2).min(STREAM_PAUSE_MOST);
+        pause
+    }
+
+    /// What has failed before says nothing about this connection.
+    pub(super) fn connected(&mut self, now: Now) {
+        self.stream_pause = RETRY_EVERY;
+        if let Delivery::Closed(at) = self.delivery {
+            self.delivery = Delivery::Closed(at.min(now.monotonic + self.next_pause()));
+        }
     }
 
     /// Reads the stream again before more events are offered.
