@@ -16,12 +16,18 @@ impl Handler<Ask<ListBackoffs>> for BackoffTracker {
             None => self.core.list(now),
             Some(pod) => self.core.list_of_pod(now, pod),
         };
-        let (mut entries, others, mut left_out) = select(entries, &list.body);
-        let shared_keys = if list.body.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
-        left_out += fit(&mut entries);
         let (share, alone) = (self.takes_part().as_str().to_owned(), self.core.is_without_bus());
-        MessageResult(Ok(BackoffList { entries, shared_keys, left_out, others, share, alone, pauses: self.pauses() }))
+        MessageResult(Ok(BackoffList { share, alone, pauses: self.pauses(), ..listed(entries, &list.body) }))
     }
+}
+
+/// The entries that match, as many as fit into one answer.
+fn listed(entries: Vec<BackoffEntry>, list: &ListBackoffs) -> BackoffList {
+    let (mut entries, others, mut left_out) = select(entries, list);
+    // Before the keys are taken: a node that lists a key also sends its entry when it is asked for all.
+    left_out += fit(&mut entries);
+    let shared_keys = if list.shared_by_key { take_shared_keys(&mut entries) } else { Vec::new() };
+    BackoffList { entries, shared_keys, left_out, others, ..BackoffList::default() }
 }
 
 /// The entries that match, how many do not match, and how many match but exceed the limit.
@@ -61,6 +67,22 @@ mod tests {
         let mut entries = vec![entry("1", Some(View::default())), entry("a:1", None), entry("2", Some(View::default()))];
         assert_eq!(take_shared_keys(&mut entries), ["1", "2"]);
         assert_eq!(entries, [entry("a:1", None)]);
+    }
+
+    #[test]
+    fn node_lists_the_keys_of_the_entries_that_it_sends_when_asked_for_all() {
+        let entry = |number: usize| BackoffEntry {
+            key: format!("{number:032x}"),
+            view: Some(View::default()),
+            cause: "y".repeat(200),
+            key_parts: KeyParts { image: "x".repeat(4_000), ..KeyParts::of(EntryKind::Image, "r.example") },
+            ..BackoffEntry::default()
+        };
+        let entries: Vec<BackoffEntry> = (0..500).map(entry).collect();
+        let in_full = listed(entries.clone(), &ListBackoffs::default());
+        let by_key = listed(entries, &ListBackoffs { shared_by_key: true, ..ListBackoffs::default() });
+        assert!(in_full.left_out > 0 && by_key.left_out == in_full.left_out, "{} {}", in_full.left_out, by_key.left_out);
+        assert!(by_key.entries.is_empty() && by_key.shared_keys.iter().eq(in_full.entries.iter().map(|entry| &entry.key)));
     }
 
     #[test]

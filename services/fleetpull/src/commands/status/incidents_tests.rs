@@ -341,6 +341,9 @@ fn ten_thousand_nodes_with_hundreds_of_entries_fit_a_screen() {
             assert!(text.replace("\n    ", " ").contains(part), "{part} in {text}");
         }
     }
+    // A node may state any number.
+    let last = lines(&Status { left_out: u64::MAX, ..status }, 140, false).pop();
+    assert_eq!(last, Some(format!("and {} more, fleetpull backoff list", u64::MAX)));
 }
 
 #[test]
