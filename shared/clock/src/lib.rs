@@ -18,7 +18,8 @@ use tokio::time::Instant;
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Time since the clock was made, for decisions; never goes backwards.
+    /// Time since the clock was made, for decisions; never goes backwards. The host's clock does not count the time for which the machine
+    /// was suspended.
     pub monotonic: Duration,
     /// Time since 1970-01-01T00:00:00Z, for display and messages; may jump.
     pub wall: Duration,
