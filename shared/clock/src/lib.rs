@@ -98,7 +98,7 @@ struct JumpsSoFar {
 }
 
 impl Jumps {
-    /// Advances the clock by this much at once, like a machine that was suspended.
+    /// Advances the clock by this much at once, as for a process that was stopped.
     pub fn skip(&self, by: Duration) {
         self.0.skipped.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
