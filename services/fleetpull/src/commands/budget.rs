@@ -39,11 +39,6 @@ impl Budget {
     pub(super) fn node_count(&self) -> usize {
         self.nodes
     }
-
-    /// The nodes that have this budget.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
-        self.caps.iter().map(|(node, _)| node)
-    }
 }
 
 /// Lists the budgets.

@@ -58,11 +58,6 @@ impl Budgets {
         self.by_owner.values()
     }
 
-    /// The nodes that share a budget. Others, such as those that only observe, wait for no quota of the fleet.
-    pub(super) fn nodes(&self) -> BTreeSet<&NodeName> {
-        self.by_owner.values().flat_map(Budget::nodes).collect()
-    }
-
     /// Adds to a node's explanation how its budget delays the pull.
     pub(super) fn complete(&self, explanation: &mut Explanation) {
         explanation.budget_hold =

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn standing_pull_of_a_node_without_a_budget_of_the_fleet_does_not_wait_for_a_quota() {
+    fn standing_pull_of_a_node_that_has_not_asked_the_budget_yet_waits_for_its_quota_too() {
         actix::System::new().block_on(async {
             let clock = Clock::host();
             let client = FleetClient::new(Arc::new(MemoryBus::new(clock.clone())), Fleet::default(), clock);
@@ -281,7 +281,7 @@ mod tests {
             };
             let mut answered = ["n1", "n2"].map(limited);
             delay(&client, &mut answered).await;
-            assert_eq!(answered.map(|of_node| of_node.standing_pulls[0].next_attempt_ms), [Some(52_000), Some(41_000)]);
+            assert_eq!(answered.map(|of_node| of_node.standing_pulls[0].next_attempt_ms), [Some(52_000), Some(52_000)]);
         });
     }
 

@@ -52,7 +52,7 @@ pub(super) fn joined(pulls: Vec<Answer<PullList>>, mut standing_pulls: Vec<Answe
 }
 
 /// Makes the next attempt of each standing pull that was refused for too many requests wait for the quota of its registry, if that is used
-/// up. A node without a budget of the fleet waits for none.
+/// up. A node that has not asked the budget yet waits for it too.
 pub(super) async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
     let is_limited = |status: &StandingPullStatus| status.class == Some(FailureClass::RateLimited);
     let limited = answered.iter().filter(|of_node| of_node.standing_pulls.iter().any(is_limited)).map(|of_node| of_node.node.clone());
@@ -61,9 +61,7 @@ pub(super) async fn delay(client: &FleetClient, answered: &mut [NodePulls]) {
         return;
     }
     let budgets = Budgets::of(client, &limited).await;
-    let sharing = budgets.nodes();
-    let of_sharing = answered.iter_mut().filter(|of_node| sharing.contains(&of_node.node));
-    for status in of_sharing.flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
+    for status in answered.iter_mut().flat_map(|of_node| &mut of_node.standing_pulls).filter(|status| is_limited(status)) {
         let registry = Reference::parse(&status.image).map(|reference| reference.registry().to_owned());
         let wait_ms = registry.ok().and_then(|registry| budgets.spent_quota(&registry)).map_or(0, |spent| spent.wait_ms);
         status.next_attempt_ms = status.next_attempt_ms.map(|left_ms| left_ms.max(wait_ms));
