@@ -16,6 +16,7 @@
 
 use std::fmt::Write as _;
 
+use crate::hex::hex;
 use crate::{EventReason, NodeName, Service};
 
 /// The token of a missing name: the registry of a reference that cannot be parsed.
@@ -262,7 +263,7 @@ pub fn token(name: &str) -> String {
     }
     let mut token = String::with_capacity(name.len());
     for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'-' {
+        if is_readable(byte) {
             token.push(char::from(byte));
         } else {
             // Writing to a String cannot fail.
@@ -278,25 +279,36 @@ pub fn is_from(subject: &str, sender: &NodeName) -> bool {
     subject.rsplit('.').next() == Some(token(sender.as_str()).as_str())
 }
 
-/// The name of a token; none if it is not one of ours.
+/// The name of a token; none if it is not one of ours. Each name has one token, so two keys or subjects never name the same node or
+/// registry.
 #[must_use]
 pub fn name_of(token: &str) -> Option<String> {
-    if token == NAMELESS {
-        return Some(String::new());
+    match token {
+        NAMELESS => return Some(String::new()),
+        "" => return None,
+        _ => {}
     }
     let mut name = Vec::with_capacity(token.len());
     let mut bytes = token.bytes();
     while let Some(byte) = bytes.next() {
         match byte {
             b'_' => {
-                let digits = [bytes.next()?, bytes.next()?];
-                name.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+                let encoded = u8::try_from(hex(&[bytes.next()?, bytes.next()?])?).ok()?;
+                if is_readable(encoded) {
+                    return None;
+                }
+                name.push(encoded);
             }
-            byte if byte.is_ascii_alphanumeric() || byte == b'-' => name.push(byte),
+            byte if is_readable(byte) => name.push(byte),
             _ => return None,
         }
     }
     String::from_utf8(name).ok()
+}
+
+/// Whether a token has this byte of a name unchanged.
+fn is_readable(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 #[cfg(test)]
@@ -354,7 +366,8 @@ mod tests {
             assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')), "{token}");
             assert_ne!(token, EVERY_NODE);
         }
-        for foreign in ["_a", "_zz", "a.b", "a*"] {
+        // The last ones are other spellings of `n`, `-`, `.` and of the empty name.
+        for foreign in ["_a", "_zz", "_+f", "a.b", "a*", "_6e", "_2d", "_2E", ""] {
             assert_eq!(name_of(foreign), None, "{foreign}");
         }
     }
