@@ -7,7 +7,9 @@ use bus::{BucketStatus, Message};
 use bytes::Bytes;
 use contract::know::{
     AttemptKey, Found, KeyKind, MAX_KEYS_CLEARED, ReportKey, StoredClear, StoredKeyInView, StoredLease, StoredPause, StoredReport, decode,
+    pause_key,
 };
+use contract::subject::name_of;
 use contract::{AttemptId, DEADLINES};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -105,17 +107,13 @@ pub(crate) fn lease(key: &str, message: &Message) -> Option<Input> {
     Some(Input::LeaseTaken { name, holder: lease.holder, left: DEADLINES.attempt_lease })
 }
 
-/// A pause under its key, stored this long ago; without a value it has ended.
+/// A pause under its key, stored this long ago; without a value it has ended. None if the key is of no pause that this version knows.
 pub(crate) fn pause(key: &str, value: Option<&[u8]>, stored: Duration) -> Option<Input> {
-    let Some(value) = value else {
-        let registry = match key.strip_prefix("registry.") {
-            Some(token) => Some(contract::subject::name_of(token)?),
-            None => None,
-        };
-        return Some(Input::Pause { registry, left: Duration::ZERO, by: String::new() });
+    let pause: StoredPause = match value {
+        Some(value) => decode(value).ok()?,
+        None => StoredPause { registry: key.strip_prefix("registry.").and_then(name_of), ..StoredPause::default() },
     };
-    let pause: StoredPause = decode(value).ok()?;
-    if contract::know::pause_key(pause.registry.as_deref()) != key {
+    if pause_key(pause.registry.as_deref()) != key {
         return None;
     }
     let left = Duration::from_millis(pause.for_ms).saturating_sub(stored);
@@ -185,6 +183,20 @@ mod tests {
         let value = contract::know::encode(&StoredClear { backoff_keys, ..StoredClear::default() }).expect("it is small");
         let input = cleared(&value, Stored { age: Duration::ZERO, at: None });
         assert!(matches!(&input, Some(Input::Cleared { backoff_keys, .. }) if *backoff_keys == [id]), "{input:?}");
+    }
+
+    #[test]
+    fn expired_key_ends_the_pause_that_it_names_and_no_other() {
+        let ended = |key: &str| match pause(key, None, Duration::ZERO) {
+            Some(Input::Pause { registry, left, .. }) => Some((registry, left)),
+            _ => None,
+        };
+        assert_eq!(ended("all"), Some((None, Duration::ZERO)));
+        assert_eq!(ended("registry.r_2eexample"), Some((Some("r.example".to_owned()), Duration::ZERO)));
+        // A kind of a newer version, and names that no pause is stored under.
+        for key in ["", "image.a", "all.x", "registry", "registry.", "registry.r_2Eexample", "registry._72_2eexample", "registry.a.b"] {
+            assert_eq!(ended(key), None, "{key}");
+        }
     }
 
     #[test]
