@@ -125,7 +125,7 @@ impl Roster {
     fn place(&self, now: Duration, node: &NodeName, zone: &str) -> Place {
         let learns = now < self.learns_until;
         let inherited = |count: u64| if learns { count } else { 0 };
-        let alive = (self.order.len() as u64).max(inherited(self.inherited.values().sum()));
+        let alive = (self.order.len() as u64).max(inherited(total(&self.inherited)));
         let in_zone = self.zones.get(zone).copied().unwrap_or_default();
         let alive_in_zone = in_zone.max(inherited(self.inherited.get(zone).copied().unwrap_or_default()));
         let rank = self.order.binary_search(node).ok().filter(|_| !learns);
@@ -240,7 +240,12 @@ impl Roster {
 /// How many nodes are alive, and how many in a zone; none if the digest lacks the zone or may lack others.
 pub(super) fn alive_in_digest(digest: &FleetDigest, zone: &str) -> Option<(u64, u64)> {
     let in_zone = digest.alive.get(&zone_of(zone)).copied()?;
-    (digest.alive.len() < ZONES_MAX).then(|| (digest.alive.values().sum(), in_zone))
+    (digest.alive.len() < ZONES_MAX).then(|| (total(&digest.alive), in_zone))
+}
+
+/// The nodes of all zones. The counts are another node's, and could overflow.
+fn total(by_zone: &BTreeMap<String, u64>) -> u64 {
+    by_zone.values().fold(0, |sum, count| sum.saturating_add(*count))
 }
 
 /// A zone's name, shortened to its bound.

@@ -46,6 +46,15 @@ fn ranks_follow_names_after_one_round_of_reports() {
 }
 
 #[test]
+fn impossible_counts_in_a_digest_do_not_overflow() {
+    let alive: BTreeMap<String, u64> = ["a", "b"].map(|zone| (zone.to_owned(), u64::MAX)).into();
+    let digest = FleetDigest { alive: alive.clone(), ..FleetDigest::default() };
+    assert_eq!(alive_in_digest(&digest, "a"), Some((u64::MAX, u64::MAX)));
+    let mut roster = Roster::new(at(0), alive);
+    assert_eq!(roster.record(at(1), &report("n1", "i", "a")), Place { alive: u64::MAX, alive_in_zone: u64::MAX, rank: None });
+}
+
+#[test]
 fn silent_node_is_not_alive_and_later_forgotten() {
     let mut roster = Roster::new(at(0), BTreeMap::new());
     roster.record(at(0), &report("n1", "i", "a"));
