@@ -14,5 +14,5 @@ pub use budget::{
 pub use budget_list::{BudgetList, BudgetState, BudgetWaiter, ListBudgets};
 pub use fleet::{FleetNoted, SeeFleet};
 pub use forget_quota::{ForgetQuota, QuotaForgotten};
-pub use limits::{KnownLimits, LimitsReported, PermitLimits, RegistryLimit, ReportLimits, all_used_up};
+pub use limits::{KnownLimits, LimitsReported, PermitLimits, RegistryLimit, ReportLimits, SOURCE_MAX_BYTES, all_used_up};
 pub use permits::{AcquirePermit, CountPermits, PermitAnswer, PermitCounts, PermitReleased, ReleasePermit};

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Command, PermitId, Service};
+
+/// The longest [`RegistryLimit::source`], in bytes: it is an address or a UUID. A longer one is shortened when it is read, because a budget
+/// leader sends the sources that nodes report to all nodes.
+pub const SOURCE_MAX_BYTES: usize = 128;
 
 /// A window of requests or pulls that a registry counts, as stated in the headers of its answer (`ratelimit-limit: 100;w=21600`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegistryLimit {
-    /// What the registry counts as one client (`docker-ratelimit-source`), if it states that.
+    /// What the registry counts as one client (`docker-ratelimit-source`), if it states that; at most [`SOURCE_MAX_BYTES`].
+    #[serde(deserialize_with = "shortened")]
     pub source: Option<String>,
     /// How many are allowed in a window; 0: not stated.
     pub limit: u64,
@@ -20,6 +25,14 @@ pub struct RegistryLimit {
     pub window_ms: u64,
     /// Milliseconds until the window begins anew, if stated.
     pub reset_ms: Option<u64>,
+}
+
+fn shortened<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let mut source = Option::<String>::deserialize(deserializer)?;
+    if let Some(source) = &mut source {
+        source.truncate(source.floor_char_boundary(SOURCE_MAX_BYTES));
+    }
+    Ok(source)
 }
 
 /// Whether used-up limits stop all pulls; if so, when they allow one again. A limit without a source concerns all pulls, any other one the
@@ -80,10 +93,18 @@ pub struct LimitsReported {}
 
 #[cfg(test)]
 mod tests {
-    use super::all_used_up;
+    use super::{RegistryLimit, SOURCE_MAX_BYTES, all_used_up};
 
     /// The source of a limit, and when it resets if it is used up.
     type Limit = (Option<&'static str>, Option<u64>);
+
+    #[test]
+    fn long_source_is_shortened_when_it_is_read() {
+        let long = RegistryLimit { source: Some(format!("x{}", "é".repeat(500_000))), limit: 5, ..RegistryLimit::default() };
+        let read: RegistryLimit = rmp_serde::from_slice(&rmp_serde::to_vec_named(&long).unwrap_or_default()).unwrap_or_default();
+        // A character of two bytes is not split.
+        assert_eq!((read.source.map(|source| source.len()), read.limit), (Some(SOURCE_MAX_BYTES - 1), 5));
+    }
 
     #[test]
     fn all_pulls_stop_if_a_common_limit_or_one_of_each_source_is_used_up() {

@@ -6,15 +6,13 @@
 
 use std::time::Duration;
 
-use contract::messages::throttler::RegistryLimit;
+use contract::messages::throttler::{RegistryLimit, SOURCE_MAX_BYTES};
 use http::HeaderMap;
 
 use crate::oci_layout::failure::bounded;
 
 /// The most windows that are read from one answer; registries state one or two.
 const WINDOWS_MAX: usize = 8;
-/// The longest source that is read, in bytes; it is an address or a UUID.
-const SOURCE_MAX_BYTES: usize = 128;
 /// The longest window that is respected: a month. A longer one would stop a fleet for good.
 const WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// A reset above this is a date in seconds since 1970 (after 2001), not a delay (of 31 years).

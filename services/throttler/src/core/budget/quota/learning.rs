@@ -40,6 +40,8 @@ impl Quota {
         limits: &[RegistryLimit],
         out: Out,
     ) {
+        // Another node may state any number.
+        let limits = &limits[..limits.len().min(WINDOWS_MAX)];
         self.silent = 0;
         self.node_called(now, node);
         self.learn_source(node, granted.is_some(), limits);

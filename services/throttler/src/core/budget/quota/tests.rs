@@ -42,6 +42,15 @@ fn report_of_one_node_ends_when_another_pulls_and_no_limits_are_stated() {
 }
 
 #[test]
+fn only_the_first_limits_of_a_message_are_read() {
+    let mut quota = Quota::new(None);
+    let stated: Vec<RegistryLimit> = (1..=10_000).map(|window_ms| RegistryLimit { window_ms, ..nothing_left() }).collect();
+    quota.learn(at(10), &node("a"), Some(at(9)), &stated, OUT);
+    let windows: Vec<u64> = quota.windows.keys().map(|(_, window_ms)| *window_ms).collect();
+    assert_eq!(windows, [61, 62, 63, 64]);
+}
+
+#[test]
 fn report_is_refuted_although_as_many_nodes_as_possible_are_distrusted() {
     const MOST: usize = 1_000;
     let mut quota = Quota::new(None);
