@@ -24,9 +24,9 @@ Examples:
   fleetpull events --nats nats://nats:4222             what agents still keep
   fleetpull events --since 2h --reason Failed,BackOff  of gone nodes as well
   fleetpull events --tail 20                           the newest 20
-  fleetpull events --since 7d --until 6d --tail 100    the newest 100 of that day
+  fleetpull events --since 7d --until 6d --tail 100    100 events of that day
   fleetpull events --follow --reason Failed -o json    new failures as they come
-  fleetpull events --follow --tail 10                  new ones after the last 10
+  fleetpull events --follow --tail 10                  after the last 10
   fleetpull events --type Warning --since 1h           what went wrong
   fleetpull events --for pod/web-0 -n shop             of one pod
   fleetpull events --agent unix:///var/lib/fleetpull/state/n1/agent.sock
