@@ -105,7 +105,7 @@ fn outage_during_roll_out_costs_as_much_as_one_before_it_and_all_are_served_15_s
         let options = Options { breaks_at: Some(Duration::from_millis(breaks_at_ms)), images: Some(images), ..Options::default() };
         let figures = fleet::run(scenario, 1_000, OUTAGE_END, seed, options).registry.figures(OUTAGE_END);
         let what = format!("{} from {breaks_at_ms} ms on, {images} images, seed {seed}: {figures:?}", scenario.name());
-        assert!(figures.failing_requests <= PROBES + scenario.fail_before_known(), "{what}");
+        assert!((1..=PROBES + scenario.fail_before_known()).contains(&figures.failing_requests), "{what}");
         assert!(figures.served == 1_000 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");
         assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND) && figures.refused_on_healthy_nodes == 0, "{what}");
     }
@@ -162,9 +162,10 @@ fn one_liar_among_50_nodes_delays_no_healthy_pull_by_more_than_10_s() {
 fn false_successes_in_an_outage_cost_a_request_each() {
     let (nodes, end) = (200, Duration::from_secs(13 * 60));
     for scenario in [Scenario::Down, Scenario::BadTag, Scenario::BlackHole] {
-        let figures =
-            fleet::run(scenario, nodes, end, 1, Options { lies: Some(Lies::AllKinds), ..Options::default() }).registry.figures(end);
+        let run = fleet::run(scenario, nodes, end, 1, Options { lies: Some(Lies::AllKinds), ..Options::default() });
+        let figures = run.registry.figures(end);
         let what = format!("{}: {figures:?}", scenario.name());
+        assert!(run.reports >= 600, "the liar goes on, {} reports: {what}", run.reports);
         assert!(figures.failing_requests <= 200, "{what}");
         if scenario != Scenario::BadTag {
             assert!(figures.served == 199 && figures.last_served_after_recovery_s <= Some(15.0), "{what}");

@@ -86,6 +86,7 @@ fn an_overloaded_registry_that_answers_429_is_asked_about_as_much_as_it_can_do()
     let Some(served) = measure("overload, 429", Capacity::per_second(PER_SECOND), 429, &headers, body) else { return };
     // Alone, as in the test command, the factor was 1.08 to 1.20 in three runs.
     assert!(served.took <= own_time().mul_f64(1.3), "{:?}, the registry itself takes {:?}", served.took, own_time());
+    assert!(served.took >= own_time() / 2, "the registry was overloaded: {:?}", served.took);
     assert!(served.failing <= 30, "{} failing requests", served.failing);
 }
 
@@ -96,6 +97,7 @@ fn an_overloaded_registry_whose_proxy_answers_503_is_asked_about_as_much_as_it_c
         return;
     };
     assert!(served.took <= own_time().mul_f64(1.5), "{:?}, the registry itself takes {:?}", served.took, own_time());
+    assert!(served.took >= own_time() / 2, "the registry was overloaded: {:?}", served.took);
     assert!(served.failing <= 40, "{} failing requests", served.failing);
 }
 
@@ -105,5 +107,6 @@ fn failures_by_chance_cost_seconds() {
     let chance = Capacity::by_chance(FAIL_PERCENT, 1);
     let Some(served) = measure("brownout, 4 of 5", chance, 503, &headers, "<h1>503 Service Unavailable</h1>") else { return };
     assert!(served.took <= BY_CHANCE_WITHIN, "{:?}", served.took);
-    assert!(served.failing <= 5 * (NODES * IMAGES) as u64, "{} failing requests", served.failing);
+    let pulls = (NODES * IMAGES) as u64;
+    assert!((pulls..=5 * pulls).contains(&served.failing), "{} failing requests", served.failing);
 }

@@ -82,3 +82,33 @@ impl Leases {
         twice.map(|(_, one)| (one.node, one.from)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// What is found if node 1 takes a lease at 10 s, then `ends` is done, and then node 2 takes this lease at `at` seconds.
+    fn found(at: u64, key: &str, ends: impl FnOnce(&mut Leases)) -> Vec<(usize, Duration)> {
+        let mut leases = Leases::default();
+        leases.won(1, "a", seconds(10), seconds(11), TTL);
+        ends(&mut leases);
+        leases.won(2, key, seconds(at), seconds(at), TTL);
+        leases.held_twice()
+    }
+
+    #[test]
+    fn lease_is_held_twice_until_it_ends_is_released_or_is_lost() {
+        assert_eq!(found(24, "a", |_| ()), [(2, seconds(24))]);
+        assert_eq!(found(25, "a", |_| ()), [], "its term counts from when it was requested");
+        assert_eq!(found(24, "b", |_| ()), [], "another lease");
+        assert_eq!(found(24, "a", |leases| leases.released(1, "a", seconds(23))), []);
+        assert_eq!(found(24, "a", |leases| leases.released(3, "a", seconds(23))), [(2, seconds(24))], "another node released it");
+        assert_eq!(found(24, "a", |leases| leases.wiped(seconds(23))), []);
+    }
+}

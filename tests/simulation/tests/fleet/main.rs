@@ -145,7 +145,7 @@ fn repeated_outage_is_recognised_each_time() {
         assert_eq!(floor::too_soon(&story), []);
         for (number, (failing, served)) in flapping::seen(&story).into_iter().enumerate() {
             eprintln!("{outage:?} for the {}. time: {failing} failing requests, all served after {served:?}", number + 1);
-            assert!(failing <= 9, "outage {number}: {failing} failing requests of {nodes} nodes");
+            assert!((1..=9).contains(&failing), "outage {number}: {failing} failing requests of {nodes} nodes");
             let served = served.expect("all nodes have it");
             assert!(served <= Duration::from_secs(12), "outage {number}: served after {served:?}");
         }
@@ -208,7 +208,9 @@ fn outage_of_token_server_or_blobs_causes_no_storm() {
             let too_soon = floor::too_soon(&story);
             let (failing, served) = stages::seen(&story);
             eprintln!("{outage:?}, {nodes} nodes: {failing} failing attempts in {:?}, all served {served:?} after it", stages::LASTS);
-            let kept = too_soon.is_empty() && failing <= at_most && served.is_some_and(|served| served <= Duration::from_secs(within));
+            let kept = too_soon.is_empty()
+                && (1..=at_most).contains(&failing)
+                && served.is_some_and(|served| served <= Duration::from_secs(within));
             if !kept {
                 broken.push(format!("{outage:?}, {nodes} nodes: {failing} failing of {at_most}, served {served:?}, too soon {too_soon:?}"));
             }
@@ -234,7 +236,7 @@ fn pulls_of_six_images_that_fail_four_of_five_times_are_served_within_three_minu
     }
     assert!(broken.is_empty(), "{broken:#?}");
     // By chance alone, 4 attempts fail for each pull: 480 for the 120 pulls of a seed, with a standard deviation of 49.
-    assert!(failing <= 5 * pulls, "{failing} failing attempts for {pulls} pulls");
+    assert!((pulls..=5 * pulls).contains(&failing), "{failing} failing attempts for {pulls} pulls");
 }
 
 /// The planted bugs, each with the invariant that must show it.

@@ -79,6 +79,8 @@ pub struct Seen {
     failing: usize,
     /// The number of different sets of back-off entries among the nodes; 1 if all nodes know the same.
     views: usize,
+    /// Whether each node lists what it knows of an outage that is still going on then.
+    all_know: bool,
     /// How long after both bus and registry were back the last node was served.
     served: Option<Duration>,
     served_within: Duration,
@@ -98,6 +100,7 @@ impl Seen {
             (self.failing <= 2 * self.since_at_most, format!("{} requests failed", self.failing)),
             (self.reports <= 12 * self.since_at_most, format!("{} reports", self.reports)),
             (self.views <= 1, format!("nodes know {} different things", self.views)),
+            (self.all_know, "a node lists no entry during the outage".to_owned()),
             (served, format!("served after {:?}", self.served)),
         ];
         rules.into_iter().filter(|(kept, _)| !kept).map(|(_, what)| what)
@@ -129,6 +132,8 @@ pub fn seen(story: &Story, heals: Heals) -> Seen {
         reports: reports.len(),
         failing,
         views: views.len(),
+        all_know: heals == Heals::BeforeTheBus
+            || (story.listed.len() == story.plan.nodes && story.listed.iter().all(|entries| !entries.is_empty())),
         served: last.map(|last| last.saturating_sub(all_there)),
         served_within: if story.plan.outage == Behaviour::NotFound { SERVED_WITHIN_A_MINUTE } else { SERVED_WITHIN },
         // One for each step of 8 s, three at first, and one more for each shorter step.

@@ -103,7 +103,9 @@ pub(super) fn next_attempt(story: &Story) -> Finding {
         let without = without + if one_way { PROBE_DEADLINE } else { 0.0 };
         ((until - one.at).as_secs_f64() - without, node, one.at)
     });
-    let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or_default();
+    // Without any attempt, the whole time counts.
+    let none = ((heals - story.plan.fails_at).as_secs_f64(), 0, story.plan.fails_at);
+    let (value, node, since) = waits.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or(none);
     let at_most = longest_round(story.plan.outage) + PROBE_DEADLINE + NEXT_NODE_ASKS_WITHIN;
     Finding { invariant: Invariant::NextAttempt, what: "seconds without an attempt", value, at_most, at: Some((node, since)) }
 }
