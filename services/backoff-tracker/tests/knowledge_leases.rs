@@ -169,6 +169,7 @@ fn a_node_without_answers_of_the_bus_attempts_no_more_often_than_kubelet() {
         node.give(Input::BusBack);
     }
     let kubelet = [0, 10, 30, 70];
+    assert!(attempts.len() >= 3, "it goes on: {attempts:?}");
     assert!(attempts.len() <= kubelet.len() && attempts.iter().zip(kubelet).all(|(attempt, allowed)| *attempt >= allowed), "{attempts:?}");
 }
 

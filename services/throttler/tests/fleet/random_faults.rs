@@ -170,9 +170,14 @@ fn each_planted_bug_is_found() {
     for planted_bug in all {
         // A new leader begins at a low rate, so it shows only after many changes of leaders that it has learned nothing.
         let thefts = if planted_bug == PlantedBug::LearnsNothing { 8 } else { 0 };
+        let by_policy = planted_bug == PlantedBug::PolicyIgnored;
         let found = (0..SEEDS_TO_FIND).find(|seed| {
-            let plan = Plan { thefts, by_policy: planted_bug == PlantedBug::PolicyIgnored, ..drawn(*seed, Some(planted_bug)) };
-            !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
+            let breaks = |planted_bug| {
+                let plan = Plan { thefts, by_policy, ..drawn(*seed, planted_bug) };
+                !broken(&World::run(plan.clone(), *seed), &plan).is_empty()
+            };
+            // The same plan without the bug breaks nothing.
+            breaks(Some(planted_bug)) && !breaks(None)
         });
         assert!(found.is_some(), "{planted_bug:?} is not found within {SEEDS_TO_FIND} seeds");
     }
