@@ -41,18 +41,22 @@ fn leader(states: &[Option<BudgetState>]) -> Option<usize> {
 
 #[test]
 fn nodes_share_one_rate_and_one_leader() {
-    paused(async {
-        let (bus, clock) = on_memory();
-        let fleet = Fleet::start(20, POLICY, &clock, |_| Arc::new(bus.connect())).await;
-        let registry = Registry::unlimited();
-        let begun = fleet.pull_everywhere(5, &registry, &clock).await;
-        assert_eq!(begun.len(), 100);
-        let most = begun.iter().map(|from| begun.iter().filter(|at| *at >= from && **at < *from + Duration::from_secs(1)).count()).max();
-        assert!(most <= Some(200), "{most:?} in a second");
-        assert!(begun.iter().max() < Some(&Duration::from_secs(3)), "{:?}", begun.iter().max());
-        let states = fleet.states().await;
-        assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
-    });
+    // The rate, and in how many seconds the 100 pulls begin. Only the second rate is lower than the number of pulls.
+    for (per_second, within) in [(200.0, 3), (50.0, 6)] {
+        paused(async {
+            let (bus, clock) = on_memory();
+            let policy = BudgetPolicy { per_second, ..POLICY };
+            let fleet = Fleet::start(20, policy, &clock, |_| Arc::new(bus.connect())).await;
+            let registry = Registry::unlimited();
+            let begun = fleet.pull_everywhere(5, &registry, &clock).await;
+            assert_eq!(begun.len(), 100);
+            let most = policy::most_in_a_second(&begun);
+            assert!(most as f64 <= per_second, "{most} in a second by {per_second}");
+            assert!(begun.iter().max() < Some(&Duration::from_secs(within)), "{:?} by {per_second}", begun.iter().max());
+            let states = fleet.states().await;
+            assert_eq!(states.iter().flatten().filter(|state| state.leads).count(), 1, "{states:?}");
+        });
+    }
 }
 
 /// A lease names the same instance of its holder as the list of nodes does.

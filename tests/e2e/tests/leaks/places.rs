@@ -26,8 +26,12 @@ impl Places {
                 if kind.is_dir() {
                     folders.push(entry.path());
                 } else if kind.is_file() {
-                    // A file that was deleted meanwhile contains nothing.
-                    let content = std::fs::read(entry.path()).unwrap_or_default();
+                    let content = match std::fs::read(entry.path()) {
+                        Ok(content) => content,
+                        // A file that was deleted meanwhile contains nothing; one that cannot be read may contain a secret.
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+                        Err(error) => panic!("{}: {error}", entry.path().display()),
+                    };
                     self.add(&format!("{name}: {}", entry.file_name().display()), content);
                 }
             }

@@ -38,7 +38,7 @@ async fn caps_and_revisions(fleet: &Fleet) -> Vec<(f64, u64)> {
     fleet.states().await.into_iter().flatten().map(|state| (state.per_second, state.policy_revision)).collect()
 }
 
-fn most_in_a_second(begun: &[Duration]) -> usize {
+pub(super) fn most_in_a_second(begun: &[Duration]) -> usize {
     let within = |from: &Duration| begun.iter().filter(|at| *at >= from && **at < *from + Duration::from_secs(1)).count();
     begun.iter().map(within).max().unwrap_or_default()
 }
