@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clock::Random;
 use fuzz::{TARGETS, Target};
@@ -39,6 +39,27 @@ fn every_target_has_its_libfuzzer_program() {
         let program = include_str!("../libfuzzer/fuzz_targets/target.rs");
         assert!(program.contains("CARGO_BIN_NAME"), "the program runs the target of its own name");
     }
+}
+
+/// All files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn every_command_of_the_contract_is_read_by_the_message_target() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/contract/src/messages");
+    let (target, mut commands) = (include_str!("../src/messages.rs"), 0);
+    for path in files_below(&folder) {
+        let module = path.strip_prefix(&folder).unwrap().iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+        let text = std::fs::read_to_string(&path).unwrap();
+        for name in text.lines().filter_map(|line| line.strip_prefix("impl Command for ")?.strip_suffix(" {")) {
+            assert!(target.contains(&format!("both::<{module}::{name}>(data);")), "{module}::{name} is missing in src/messages.rs");
+            commands += 1;
+        }
+    }
+    assert!(commands > 30, "{commands} commands are found");
 }
 
 #[test]
