@@ -30,13 +30,15 @@ fn asks(node: NodeName, permit: u64) -> GrantBudget {
     GrantBudget { owner: OWNER.to_owned(), node, permit: id(permit), known: KnownLimits::default(), caps: Caps::NONE }
 }
 
-/// Deletes every lease, as any writer of the bucket can.
-async fn steal_leases(bus: &MemoryBus) {
+/// Deletes every lease, as any writer of the bucket can; returns how many there were.
+async fn steal_leases(bus: &MemoryBus) -> usize {
     let fleet = contract::subject::Fleet::default();
     let bucket = bus.bucket(&bucket_spec(SharedBucket::leaders(&fleet))).await.unwrap();
-    for held in bucket.snapshot(None).await.unwrap().entries {
+    let all = bucket.snapshot(None).await.unwrap().entries;
+    for held in &all {
         bucket.delete(&held.entry.key, None).await.unwrap();
     }
+    all.len()
 }
 
 #[test]
@@ -47,12 +49,15 @@ fn a_stolen_lease_makes_no_more_than_two_leaders_and_one_in_the_end() {
         let fleet = Fleet::start(4, policy, &clock, |_| Arc::new(bus.connect())).await;
         let registry = Registry::unlimited();
         let thief = async {
+            let mut stolen = 0;
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_millis(700)).await;
-                steal_leases(&bus).await;
+                stolen += steal_leases(&bus).await;
             }
+            stolen
         };
-        let (begun, ()) = futures::join!(fleet.pull_everywhere(60, &registry, &clock), thief);
+        let (begun, stolen) = futures::join!(fleet.pull_everywhere(60, &registry, &clock), thief);
+        assert!(stolen > 0, "the leader had a lease");
         assert_eq!((begun.len(), registry.served()), (240, 240), "all are served");
         assert!(registry.most_at_once() <= 6, "{} at once with two leaders", registry.most_at_once());
         assert!(matches!(fleet.acquire(0, 1).await, PermitAnswer::Granted { .. }));
