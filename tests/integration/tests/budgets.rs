@@ -3,12 +3,13 @@
 //! Contracts: the pulls of a fleet that begin and run are within its budget; a quota of 6 grants 6 of 10 pulls and tells the others how
 //! long they wait, also if the leader dies in the middle; the permit of a dead node comes back; a node that reaches no leader goes on
 //! alone; without a budget nothing changes; forged and replayed messages, and two leaders, cost other nodes a bounded time.
+//!
+//! `tests/e2e/tests/outage/quota.rs` tests the death of a quota's leader with agents and a real nats-server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fleet;
 mod hostile;
 mod policy;
-mod real_nats;
 
 use std::sync::Arc;
 use std::time::Duration;

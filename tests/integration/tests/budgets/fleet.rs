@@ -196,8 +196,6 @@ pub(crate) struct Registry(Rc<Counts>);
 struct Counts {
     quota: Option<(u64, Duration, Clock)>,
     window: RefCell<Option<(Duration, u64)>>,
-    /// The most pulls in a window.
-    most_in_window: Cell<u64>,
     begun: Cell<usize>,
     served: Cell<usize>,
     refused: Cell<usize>,
@@ -219,7 +217,6 @@ impl Registry {
         Self(Rc::new(Counts {
             quota,
             window: RefCell::new(None),
-            most_in_window: Cell::new(0),
             begun: zero(),
             served: zero(),
             refused: zero(),
@@ -244,10 +241,6 @@ impl Registry {
         self.0.most_at_once.get()
     }
 
-    pub(crate) fn most_in_window(&self) -> u64 {
-        self.0.most_in_window.get()
-    }
-
     async fn pull(&self) -> Vec<RegistryLimit> {
         let counts = &self.0;
         counts.at_once.set(counts.at_once.get() + 1);
@@ -269,7 +262,6 @@ impl Registry {
         let mut window = self.0.window.borrow_mut();
         let (began, used) = window.filter(|(began, _)| now < *began + *length).unwrap_or((now, 0));
         *window = Some((began, used + 1));
-        self.0.most_in_window.set(self.0.most_in_window.get().max(used + 1));
         if used >= *limit {
             let reset_ms = Some((began + *length - now).as_millis() as u64);
             return vec![RegistryLimit { reset_ms, ..RegistryLimit::default() }];
