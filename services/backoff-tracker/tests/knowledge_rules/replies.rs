@@ -8,7 +8,7 @@ use clock::Random;
 use contract::messages::backoff_tracker::{AttemptReported, BackoffAnswer, CheckBackoff, ReportAttempt};
 use contract::{AttemptId, FailureClass};
 
-use super::node::{failure, key, target};
+use super::node::{Node, failed, failure, image, key, target};
 
 const IMAGE: &str = "r/a:1";
 
@@ -36,4 +36,18 @@ fn a_node_without_a_fleet_replies_by_kubelets_rule_in_order_and_does_nothing_els
     ];
     assert_eq!(effects, replies.map(Effect::Reply));
     assert_eq!(core.next_wake(), None);
+}
+
+#[test]
+fn check_that_reports_of_other_nodes_refuse_is_answered_and_does_nothing_else() {
+    let mut node = Node::of(1_000);
+    for reporter in ["n1", "n2"] {
+        node.receive(reporter, image(), failed(1));
+    }
+    let check = Input::Check(CheckBackoff { key: key(IMAGE), peek: false, target: Some(target()) });
+    let effects = node.core.step(node.now, check);
+    assert!(
+        matches!(&effects[..], [Effect::Reply(Reply::Checked(BackoffAnswer::Refused(held)))] if held.learned_by.is_some()),
+        "{effects:?}"
+    );
 }
