@@ -43,11 +43,11 @@ fn keys_in_view() -> [KeyInView; 8] {
 }
 
 fn finding() -> impl Strategy<Value = Finding> {
-    let optional = || proptest::option::of(any::<u64>());
-    // Any value, and those that are not cut to an hour.
+    // Also values within two hours, because most values are cut to one hour.
     let retry_after = proptest::option::of(prop_oneof![any::<u64>(), 0..7_200_000_u64]);
+    let succeeded_ago = proptest::option::of(any::<u64>());
     let details =
-        (any::<u32>(), retry_after, optional(), 0..3_u8).prop_map(|(step, retry_after, succeeded_ago, repository)| FailureDetails {
+        (any::<u32>(), retry_after, succeeded_ago, 0..3_u8).prop_map(|(step, retry_after, succeeded_ago, repository)| FailureDetails {
             message: "m".to_owned(),
             step,
             retry_after: retry_after.map(Duration::from_millis),
