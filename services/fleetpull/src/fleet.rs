@@ -190,8 +190,8 @@ impl FleetClient {
         }
     }
 
-    /// Asks every agent to describe itself, and sorts the answers by name. Of the agents of one name, that which has the bus is the first: a
-    /// duplicate agent, which goes on without the bus, answers this question alone.
+    /// Asks every agent to describe itself, and sorts the answers by name. If several agents have one name, the agent with
+    /// the bus is the first: a duplicate agent, which works without the bus, answers only this question.
     ///
     /// # Errors
     /// The bus did not accept the request.

@@ -169,7 +169,7 @@ pub(super) fn tightest(limits: &[RegistryLimit]) -> Option<&RegistryLimit> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use actix::{Actor, Context, Handler, MessageResult};
@@ -254,7 +254,7 @@ mod tests {
     }
 
     /// The leader of a budget whose quota is used up.
-    struct Leader;
+    pub(in crate::commands) struct Leader;
 
     impl Actor for Leader {
         type Context = Context<Self>;

@@ -178,17 +178,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use actix::{Actor, Context, Handler, MessageResult};
-    use actors::Ask;
+    use actix::Actor as _;
     use bus::memory::MemoryBus;
     use clock::Clock;
     use contract::messages::pull_coordinator::{PullList, StandingPullList};
-    use contract::messages::throttler::{BudgetList, BudgetState, KnownLimits, ListBudgets, RegistryLimit};
+    use contract::messages::throttler::ListBudgets;
     use contract::subject::Fleet;
     use serde_json::{Value, json};
 
     use super::gather::joined;
     use super::*;
+    use crate::commands::holds::tests::Leader;
     use crate::output::table::Look;
 
     fn node(name: &str) -> NodeName {
@@ -249,24 +249,6 @@ mod tests {
         };
         assert_eq!(rows(None), ["registry.example/team/app:v9  n1  standing  -  -  503, its turn  11m"]);
         assert_eq!(rows(Some(41_000)), ["registry.example/team/app:v9  n1  standing  -  -  503, in 41s  11m"]);
-    }
-
-    /// The leader of a budget whose quota is used up.
-    struct Leader;
-
-    impl Actor for Leader {
-        type Context = Context<Self>;
-    }
-
-    impl Handler<Ask<ListBudgets>> for Leader {
-        type Result = MessageResult<Ask<ListBudgets>>;
-
-        fn handle(&mut self, _: Ask<ListBudgets>, _: &mut Self::Context) -> Self::Result {
-            let limits = vec![RegistryLimit { limit: 100, reset_ms: Some(52_000), ..RegistryLimit::default() }];
-            let (owner, known) = ("default|registry.example|h||anonymous|e".to_owned(), KnownLimits { limits, ..KnownLimits::default() });
-            let budgets = vec![BudgetState { owner, known, leads: true, ..BudgetState::default() }];
-            MessageResult(Ok(BudgetList { budgets, ..BudgetList::default() }))
-        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn is_aside(state: &str) -> bool {
     state.starts_with("degraded: ") && state.contains("a duplicate agent holds the name n1 ")
 }
 
-/// Waits until an agent answers that is not set aside, and returns which: that which is set aside may answer sooner.
+/// Waits for the answer of the agent that has the bus, and returns its instance. Its duplicate may answer sooner.
 fn answering(place: &Workplace, server: &NatsServer) -> String {
     until("an agent answers on the bus", || {
         let asked = place.run(&["nodes", "-o", "json", "--nats", &server.url()]);
