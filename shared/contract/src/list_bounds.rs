@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// The most bytes of the items of one answer. With its other fields and its headers it fits into a message (1 MiB).
-pub const LIST_BYTES: usize = 900_000;
+const LIST_BYTES: usize = 900_000;
 /// The most bytes of one text of all items, such as their causes.
 const TEXTS_BYTES: usize = 256 * 1024;
 
