@@ -66,11 +66,11 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Each stage with its executables, and the examples of the documentation.
-fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Phase; 2] {
+fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Phase; 3] {
     let mut phases = stages::phases(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    phases[1].shared.push_back(Job::new("examples", examples));
+    phases[2].shared.push_back(Job::new("examples", examples));
     let jobs = phases.iter_mut().flat_map(|phase| phase.lanes.iter_mut().flatten().chain(&mut phase.shared));
     jobs.for_each(|job| allow_missing(&mut job.command, !must_have_all));
     phases
