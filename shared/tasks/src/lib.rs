@@ -77,23 +77,31 @@ pub fn blocking<T: Send + 'static>(name: &'static str, work: impl FnOnce() -> T 
     }
 }
 
-async fn reported<T>(name: &'static str, task: impl Future<Output = T>) -> T {
+fn reported<T>(name: &'static str, task: impl Future<Output = T>) -> impl Future<Output = T> {
+    caught(may_panic(name, task), move || report(Panic::Task(name)))
+}
+
+fn logged<T>(name: &'static str, task: impl Future<Output = T>) -> impl Future<Output = T> {
+    let log = move || tracing::error!(task = name, "a task panicked; what waits for it fails; report this as a bug");
+    caught(may_panic(name, task), log)
+}
+
+/// The task, which panics if a test plants that. It is boxed: each future around it would have room for it twice, as an argument and while
+/// it runs, and a pull has 14 KB of state.
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "nothing is planted in release builds"))]
+fn may_panic<T>(name: &'static str, task: impl Future<Output = T>) -> impl Future<Output = T> {
+    let task = Box::pin(task);
     #[cfg(debug_assertions)]
     let task = planted::with_planted_panic(name, task);
+    task
+}
+
+/// Runs `on_panic` if the task panics, and passes the panic on.
+async fn caught<T>(task: impl Future<Output = T>, on_panic: impl FnOnce()) -> T {
     // Nothing of the task is used after its panic.
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
-        report(Panic::Task(name));
-        resume_unwind(panic)
-    })
-}
-
-async fn logged<T>(name: &'static str, task: impl Future<Output = T>) -> T {
-    #[cfg(debug_assertions)]
-    let task = planted::with_planted_panic(name, task);
-    let done = AssertUnwindSafe(task).catch_unwind().await;
-    done.unwrap_or_else(|panic| {
-        tracing::error!(task = name, "a task panicked; what waits for it fails; report this as a bug");
+        on_panic();
         resume_unwind(panic)
     })
 }
