@@ -48,6 +48,8 @@ pub struct Keyring {
     shared: Arc<Shared>,
     fleet_key: FleetKey,
     credential_group: Arc<str>,
+    /// Whether the caller's thread may wait for a file system.
+    on_caller: bool,
 }
 
 struct Shared {
@@ -99,7 +101,7 @@ impl Keyring {
         let places = options.locations().into_iter().map(|location| Place { location, cached: Mutex::new(None) }).collect();
         let (environment, helper_cache, clock) = (options.environment, HelperCache::default(), Clock::host());
         let shared = Arc::new(Shared { environment, places, helper_cache, clock });
-        Self { shared, fleet_key: FleetKey::new(), credential_group: Arc::default() }
+        Self { shared, fleet_key: FleetKey::new(), credential_group: Arc::default(), on_caller: false }
     }
 
     /// Hashes identities with the fleet's key, which may be filled later; until then identities are not comparable between nodes. Nodes
@@ -107,6 +109,11 @@ impl Keyring {
     #[must_use]
     pub fn shared_under(self, fleet_key: FleetKey, credential_group: &str) -> Self {
         Self { fleet_key, credential_group: credential_group.into(), ..self }
+    }
+
+    /// A keyring for threads that may wait for a file system: another thread costs more than the files.
+    pub(crate) fn on_caller(&self) -> Self {
+        Self { on_caller: true, ..self.clone() }
     }
 
     /// The logins that this audience may get, in the order of use. Empty: pull without a login.
@@ -183,6 +190,9 @@ impl Keyring {
 
     /// The login files, read on a thread that may block: a home directory may be on a server that hangs.
     async fn files(&self) -> Result<LoginFiles, KeyringError> {
+        if self.on_caller {
+            return self.read();
+        }
         let keyring = self.clone();
         on_disk(move || keyring.read()).await
     }

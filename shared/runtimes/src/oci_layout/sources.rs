@@ -62,7 +62,9 @@ impl Source {
 
     async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
         let (shared, request) = (&pull.shared, &pull.request);
-        Session::open(&shared.registries, &shared.keyring, self.endpoint.clone(), &request.reference, request.into()).await
+        // A download thread: it reads the route too, and `look` has read the login files on another thread just before.
+        let keyring = shared.keyring.on_caller();
+        Session::open(&shared.registries, &keyring, self.endpoint.clone(), &request.reference, request.into()).await
     }
 
     /// Marks the endpoint as down if a blob's failure shows that.
