@@ -188,7 +188,7 @@ impl Keyring {
         Ok(found)
     }
 
-    /// The login files, read on a thread that may block: a home directory may be on a server that hangs.
+    /// The login files. A home directory may be on a server that hangs, so another thread reads them unless the caller's may wait.
     async fn files(&self) -> Result<LoginFiles, KeyringError> {
         if self.on_caller {
             return self.read();

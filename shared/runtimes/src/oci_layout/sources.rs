@@ -62,7 +62,8 @@ impl Source {
 
     async fn open(&self, pull: &Pull) -> Result<Session, StepFailure> {
         let (shared, request) = (&pull.shared, &pull.request);
-        // A download thread: it reads the route too, and `look` has read the login files on another thread just before.
+        // A download thread waits for the store and the route's files too. `look` has read the login files before the pull on a thread that
+        // may block, so a home directory that already hangs is met there.
         let keyring = shared.keyring.on_caller();
         Session::open(&shared.registries, &keyring, self.endpoint.clone(), &request.reference, request.into()).await
     }
