@@ -7,7 +7,7 @@ use e2e::{Agent, Signal, Workplace};
 use support::nats::{Accounts, Authority, NatsConfig, NatsServer, Tenancy, current_program};
 use support::requirement::met;
 
-use super::LEVELS;
+use super::at_each_level;
 use super::places::Places;
 use super::secrets::Secrets;
 
@@ -134,7 +134,7 @@ fn a_login_at_nats_is_in_nothing_that_is_written() {
     if met(current_program()).is_none() {
         return;
     }
-    for level in LEVELS {
+    at_each_level(|level| {
         let spans = Spans::receiver();
         let place = spans.place();
         let logins = [Login::password(), Login::credentials(&place), Login::nkey(&place), Login::certificate()];
@@ -143,5 +143,5 @@ fn a_login_at_nats_is_in_nothing_that_is_written() {
             let leaks = logins_at(level, &place, &spans, &mut login).leaks(&secrets);
             assert!(leaks.is_empty(), "at log level {level}:\n{}", leaks.join("\n"));
         }
-    }
+    });
 }
