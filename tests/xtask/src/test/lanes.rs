@@ -1,9 +1,11 @@
 //! Runs lanes of jobs at the same time: the jobs of a lane one after the other, their output passed on line by line with the stage's name.
+//! Phases of lanes run one after the other.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -32,6 +34,14 @@ pub(super) struct Finished {
     pub(super) succeeded: bool,
 }
 
+/// Phases that run one after the other.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) phases: Vec<Phase>,
+    /// A lane that runs during all phases.
+    pub(super) background: Vec<Job>,
+}
+
 /// Lanes that run at the same time.
 #[derive(Default)]
 pub(super) struct Phase {
@@ -40,16 +50,28 @@ pub(super) struct Phase {
     pub(super) shared: VecDeque<Job>,
 }
 
-/// Runs all lanes at the same time; every job runs, also after one has failed. Returns the stages in the order of the lanes. A stage's time
-/// is the sum of its jobs' times.
-pub(super) fn run(Phase { lanes, shared }: Phase) -> anyhow::Result<Vec<Finished>> {
-    let (lock, shared) = (Mutex::new(()), Mutex::new(shared));
-    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
-        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &shared, &lock))).collect();
-        running.into_iter().map(|lane| lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))).collect()
-    });
+impl From<Phase> for Plan {
+    fn from(phase: Phase) -> Self {
+        Self { phases: vec![phase], background: Vec::new() }
+    }
+}
+
+/// Runs every job, also after one has failed. Returns the stages in the order of the lanes, those of the background last. A stage's time is
+/// the sum of its jobs' times.
+pub(super) fn run(plan: impl Into<Plan>) -> anyhow::Result<Vec<Finished>> {
+    let Plan { phases, background } = plan.into();
+    let (lock, none) = (Mutex::new(()), Mutex::default());
+    let jobs = std::thread::scope(|scope| {
+        let background = scope.spawn(|| run_lane(background, &none, &lock));
+        let mut jobs = Vec::new();
+        for phase in phases {
+            jobs.extend(run_phase(phase, &lock)?);
+        }
+        jobs.extend(joined(background)?);
+        anyhow::Ok(jobs)
+    })?;
     let mut finished: Vec<Finished> = Vec::new();
-    for one in done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten() {
+    for one in jobs {
         match finished.iter_mut().find(|same| same.stage == one.stage) {
             Some(same) => {
                 same.took += one.took;
@@ -60,6 +82,20 @@ pub(super) fn run(Phase { lanes, shared }: Phase) -> anyhow::Result<Vec<Finished
         }
     }
     Ok(finished)
+}
+
+/// Runs the lanes of a phase at the same time.
+fn run_phase(Phase { lanes, shared }: Phase, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
+    let shared = Mutex::new(shared);
+    let done: Vec<anyhow::Result<Vec<Finished>>> = std::thread::scope(|scope| {
+        let running: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| run_lane(lane, &shared, lock))).collect();
+        running.into_iter().map(joined).collect()
+    });
+    Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+fn joined(lane: ScopedJoinHandle<'_, anyhow::Result<Vec<Finished>>>) -> anyhow::Result<Vec<Finished>> {
+    lane.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a lane of jobs panicked")))
 }
 
 fn run_lane(lane: Vec<Job>, shared: &Mutex<VecDeque<Job>>, lock: &Mutex<()>) -> anyhow::Result<Vec<Finished>> {
@@ -152,6 +188,23 @@ mod tests {
             |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
         let lanes = vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]];
         assert!(run(Phase { lanes, ..Phase::default() }).unwrap().iter().all(|stage| stage.succeeded));
+    }
+
+    #[test]
+    fn phases_run_one_after_the_other_while_the_background_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name).display().to_string());
+        let until = |path: &str| format!("for i in $(seq 600); do test -e {path} && exit 0; sleep 0.1; done; exit 1");
+        let phase = |job| Phase { lanes: vec![vec![job]], ..Phase::default() };
+        // The background begins before the first phase ends, and ends in the second.
+        let background = vec![job("background", &format!("touch {first}; {}", until(&second)))];
+        let phases = vec![
+            phase(job("first", &format!("test ! -e {second} && {}", until(&first)))),
+            phase(job("second", &format!("test -e {first} && touch {second}"))),
+        ];
+        let finished = run(Plan { phases, background }).unwrap();
+        let outcomes: Vec<_> = finished.iter().map(|one| (one.stage.as_str(), one.succeeded)).collect();
+        assert_eq!(outcomes, [("first", true), ("second", true), ("background", true)]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use anyhow::bail;
 
 use self::account::Account;
 use self::executables::Executable;
-use self::lanes::{Finished, Job, Phase};
+use self::lanes::{Finished, Job, Phase, Plan};
 use crate::{command, limits, tools};
 
 /// The variable that lets tests without their part be skipped with a message; without it they fail.
@@ -31,9 +31,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let must_have_all = std::env::var("CI").is_ok_and(|value| value == "true");
     if arguments.is_empty() {
         let executables = report.timed("build", || executables::build(root, executables::EVERYTHING))?;
-        for phase in everything(root, &executables, must_have_all) {
-            report.add(lanes::run(phase)?);
-        }
+        report.add(lanes::run(everything(root, &executables, must_have_all))?);
     } else {
         let mut cargo = command::cargo(root);
         cargo.args(["test", "--locked", "--no-fail-fast"]);
@@ -66,14 +64,16 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Each stage with its executables, and the examples of the documentation.
-fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> [Phase; 3] {
-    let mut phases = stages::phases(executables, &tree(root));
+fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> Plan {
+    let mut plan = stages::plan(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    phases[2].shared.push_back(Job::new("examples", examples));
-    let jobs = phases.iter_mut().flat_map(|phase| phase.lanes.iter_mut().flatten().chain(&mut phase.shared));
-    jobs.for_each(|job| allow_missing(&mut job.command, !must_have_all));
-    phases
+    if let Some(last) = plan.phases.last_mut() {
+        last.shared.push_back(Job::new("examples", examples));
+    }
+    let in_phases = plan.phases.iter_mut().flat_map(|phase| phase.lanes.iter_mut().flatten().chain(&mut phase.shared));
+    in_phases.chain(&mut plan.background).for_each(|job| allow_missing(&mut job.command, !must_have_all));
+    plan
 }
 
 /// The hash of the present sources, committed or not; empty if git cannot tell.

@@ -1,14 +1,13 @@
 //! Decides which executable runs when.
 //!
 //! Outages run first: agents wait there for minutes, several outages run at once, and their results are measured in seconds. The longest
-//! have a lane of their own, so that they begin at once. Simulated storms, which need only processor time, get what the agents leave.
-//! Then the few that must be alone follow.
+//! have a lane of their own, so that they begin at once. Then follow the few that most other agents would disturb. Then the other tests of
+//! the program run together with those of single crates.
 //!
-//! Then two lanes run at the same time: the other tests of the program, of which many wait, and the simulated fleets. The lane that is
-//! ready first begins with the tests of single crates, and then both run these.
+//! Simulations need only processor time and wait for nothing, so they run during all of that and get what the others leave.
 
 use super::executables::{Executable, Priority};
-use super::lanes::{Job, Phase};
+use super::lanes::{Job, Phase, Plan};
 
 /// The target of simulated fleets of real actors; the others simulate storms.
 const FLEETS: &str = "fleet";
@@ -16,13 +15,15 @@ const FLEETS: &str = "fleet";
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
 /// The module of these whose tests take longest.
 const LONGEST: &str = "outage::stages";
-/// Tests of these modules run alone, so many at once: those of a slow bus, which is at its limits, so that a busy machine
-/// decides whether an answer comes in time; those that are quick and measure seconds; and one that writes a million keys and needs both
-/// cores for its agents.
-const ALONE: [(&str, &str); 4] =
-    [("outage::slow", "2"), ("outage::observe", "1"), ("outage::overload::an_overloaded", "1"), ("nonsense::flood", "1")];
+/// A module whose agents have a bus that is slow: it is at its limits, so that other agents decide whether an answer comes in time. So many
+/// of its tests run at once.
+const SLOW: (&str, &str) = ("outage::slow", "2");
+/// Modules whose tests measure seconds. They run one after the other; only tests with a slow bus, which mostly wait, run with them.
+const MEASURING: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
+/// A module that writes a million keys as fast as agents and server can take them.
+const FLOOD: &str = "nonsense::flood";
 /// A module that kills and starts agents for more than a minute, one test after the other.
-const LONG: &str = "chaos::";
+const CHAOS: &str = "chaos::";
 /// How many tests of the waiting modules run at once, and two of the longest with them: each runs up to 20 fleets of its own at the same time.
 const WAITING_AT_ONCE: &str = "5";
 /// How many tests of single crates run at once: they wait for servers and for time as often as for a core.
@@ -30,11 +31,11 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The outages with the simulated storms, the outages that run alone, and then all others. Every executable is in exactly one phase, except
-/// that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
-pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 3] {
-    let (mut outages, mut alone, mut program) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut fleets, mut storms) = (Vec::new(), Vec::new());
+/// The outages, the tests that others would disturb, and all other tests; in the background simulated storms, then fleets. Every executable
+/// is in exactly one phase, except that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
+pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
+    let (mut outages, mut sensitive, mut flood, mut program) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut storms, mut fleets) = (Vec::new(), Vec::new());
     let (mut unit, mut crates) = (Vec::new(), Vec::new());
     for executable in executables {
         match (executable.package.as_str(), executable.kind.as_str()) {
@@ -46,12 +47,14 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 3] {
                     job.args(modules).args(skipped.iter().flat_map(|module| ["--skip", module])).args(["--test-threads", at_once]);
                     Job::new(stage, job)
                 };
-                let of_alone = ALONE.map(|(module, _)| module);
-                outages.push(vec![job("outages", &WAITING, &[&of_alone[..], &[LONGEST]].concat(), WAITING_AT_ONCE)]);
+                let apart = [&[SLOW.0, FLOOD], &MEASURING[..]].concat();
+                outages.push(vec![job("outages", &WAITING, &[&apart[..], &[LONGEST]].concat(), WAITING_AT_ONCE)]);
                 outages.push(vec![job("longest outages", &[LONGEST], &[], "2")]);
-                alone.extend(ALONE.map(|(module, at_once)| job("outages alone", &[module], &[], at_once)));
-                program.push(job("program", &[LONG], &[], "1"));
-                program.push(job("program", &[], &[&WAITING[..], &of_alone, &[LONG]].concat(), OF_PROGRAM_AT_ONCE));
+                sensitive.push(vec![job("slow bus", &[SLOW.0], &[], SLOW.1)]);
+                sensitive.push(vec![job("seconds", &MEASURING, &[], "1")]);
+                flood.push(vec![job("flood", &[FLOOD], &[], "1")]);
+                program.push(vec![job("chaos", &[CHAOS], &[], "1")]);
+                program.push(vec![job("program", &[], &[&WAITING[..], &apart, &[CHAOS]].concat(), OF_PROGRAM_AT_ONCE)]);
             }
             (_, "test") => {
                 let mut all = executable.command(Priority::Low);
@@ -61,12 +64,11 @@ pub(super) fn phases(executables: &[Executable], tree: &str) -> [Phase; 3] {
             _ => unit.push(Job::new("unit", executable.command(Priority::Low))),
         }
     }
-    outages.push(storms);
-    [
-        Phase { lanes: outages, ..Phase::default() },
-        Phase { lanes: vec![alone], ..Phase::default() },
-        Phase { lanes: vec![program, fleets], shared: unit.into_iter().chain(crates).collect() },
-    ]
+    // This lane runs the shared jobs from the beginning.
+    program.push(Vec::new());
+    let mut phases: Vec<Phase> = [outages, sensitive, flood].map(|lanes| Phase { lanes, ..Phase::default() }).into();
+    phases.push(Phase { lanes: program, shared: crates.into_iter().chain(unit).collect() });
+    Plan { phases, background: storms.into_iter().chain(fleets).collect() }
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
@@ -102,41 +104,38 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let phases = phases(&executables, "0123456789abcdef").into_iter();
-        let planned = phases.flat_map(|phase| phase.lanes.into_iter().chain([phase.shared.into()])).map(|jobs| {
+        let Plan { phases, background } = plan(&executables, "0123456789abcdef");
+        let lanes = phases.into_iter().flat_map(|phase| phase.lanes.into_iter().chain([phase.shared.into()])).chain([background]);
+        let planned = lanes.map(|jobs| {
             jobs.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
         });
         let planned: Vec<Vec<String>> = planned.collect();
-        let alone = "--skip outage::slow --skip outage::observe --skip outage::overload::an_overloaded --skip nonsense::flood";
+        let apart = "--skip outage::slow --skip nonsense::flood --skip outage::observe --skip outage::overload::an_overloaded";
         assert_eq!(
             planned,
             [
                 vec![format!(
-                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: {alone} --skip outage::stages --test-threads 5"
+                    "outages: all-0 outage:: cluster:: behind_cri:: transcripts:: {apart} --skip outage::stages --test-threads 5"
                 )],
                 vec!["longest outages: all-0 outage::stages --test-threads 2".to_owned()],
-                vec!["storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
+                vec![],
+                vec!["slow bus: all-0 outage::slow --test-threads 2".to_owned()],
+                vec!["seconds: all-0 outage::observe outage::overload::an_overloaded --test-threads 1".to_owned()],
+                vec![],
+                vec!["flood: all-0 nonsense::flood --test-threads 1".to_owned()],
+                vec![],
+                vec!["chaos: all-0 chaos:: --test-threads 1".to_owned()],
+                vec![format!(
+                    "program: all-0 --skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: {apart} --skip chaos:: --test-threads 8"
+                )],
                 vec![],
                 vec![
-                    "outages alone: all-0 outage::slow --test-threads 2".to_owned(),
-                    "outages alone: all-0 outage::observe --test-threads 1".to_owned(),
-                    "outages alone: all-0 outage::overload::an_overloaded --test-threads 1".to_owned(),
-                    "outages alone: all-0 nonsense::flood --test-threads 1".to_owned(),
-                ],
-                vec![],
-                vec![
-                    "program: all-0 chaos:: --test-threads 1".to_owned(),
-                    format!(
-                        "program: all-0 --skip outage:: --skip cluster:: --skip behind_cri:: --skip transcripts:: {alone} --skip chaos:: --test-threads 8"
-                    ),
-                ],
-                vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned()],
-                vec![
-                    "unit: nice -n 19 bus-0".to_owned(),
-                    "unit: nice -n 19 simulation-0".to_owned(),
                     "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
+                    "unit: nice -n 19 bus-0".to_owned(),
+                    "unit: nice -n 19 simulation-0".to_owned(),
                 ],
+                vec!["storm: chrt --idle 0 storm-0 --nocapture".to_owned(), "fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(),],
             ]
         );
     }
