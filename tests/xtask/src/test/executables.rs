@@ -28,7 +28,7 @@ pub(super) struct Executable {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Priority {
     Usual,
-    /// Seldom while others want one. Others that wake up may still wait for some milliseconds.
+    /// A third as much as others that want one; with much less, a wait within one test ends before its answer comes.
     Low,
     /// Only while no other wants one: any other that wakes up takes it at once (Linux: `SCHED_IDLE`).
     Idle,
@@ -39,7 +39,7 @@ impl Executable {
     pub(super) fn command(&self, priority: Priority) -> Command {
         let before: &[&str] = match priority {
             Priority::Usual => &[],
-            Priority::Low => &["nice", "-n", "19"],
+            Priority::Low => &["nice", "-n", "5"],
             Priority::Idle => &["chrt", "--idle", "0"],
         };
         let mut words = before.iter().map(OsStr::new).chain([self.path.as_os_str()]);
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(executable.command(Priority::Usual).get_current_dir(), Some(Path::new("/w/shared/bus")));
         let shown = [Priority::Usual, Priority::Low, Priority::Idle].map(|priority| command::shown(&executable.command(priority)));
         let path = "/w/target/debug/deps/all-1";
-        assert_eq!(shown, ["all-1".to_owned(), format!("nice -n 19 {path}"), format!("chrt --idle 0 {path}")]);
+        assert_eq!(shown, ["all-1".to_owned(), format!("nice -n 5 {path}"), format!("chrt --idle 0 {path}")]);
         assert_eq!(Executable::of(&message("compiler-artifact", false, Some("/w/target/debug/fleetpull"))), None);
         assert_eq!(Executable::of(&message("build-finished", true, None)), None);
     }

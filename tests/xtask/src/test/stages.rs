@@ -31,7 +31,7 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The outages, the tests that others would disturb, and all other tests; in the background simulated storms, then fleets. Every executable
+/// The outages, the tests that others would disturb, and all other tests; in the background simulated fleets, then storms. Every executable
 /// is in exactly one phase, except that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
     let (mut outages, mut sensitive, mut flood, mut program) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
     program.push(Vec::new());
     let mut phases: Vec<Phase> = [outages, sensitive, flood].map(|lanes| Phase { lanes, ..Phase::default() }).into();
     phases.push(Phase { lanes: program, shared: crates.into_iter().chain(unit).collect() });
-    Plan { phases, background: storms.into_iter().chain(fleets).collect() }
+    Plan { phases, background: fleets.into_iter().chain(storms).collect() }
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
@@ -130,10 +130,10 @@ mod tests {
                 )],
                 vec![],
                 vec![
-                    "crates: nice -n 19 all-0 --test-threads 4".to_owned(),
-                    "crates: nice -n 19 new-target-0 --test-threads 4".to_owned(),
-                    "unit: nice -n 19 bus-0".to_owned(),
-                    "unit: nice -n 19 simulation-0".to_owned(),
+                    "crates: nice -n 5 all-0 --test-threads 4".to_owned(),
+                    "crates: nice -n 5 new-target-0 --test-threads 4".to_owned(),
+                    "unit: nice -n 5 bus-0".to_owned(),
+                    "unit: nice -n 5 simulation-0".to_owned(),
                 ],
                 vec!["storm: chrt --idle 0 storm-0 --nocapture".to_owned(), "fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(),],
             ]
