@@ -135,7 +135,7 @@ mod tests {
                     "unit: nice -n 5 bus-0".to_owned(),
                     "unit: nice -n 5 simulation-0".to_owned(),
                 ],
-                vec!["storm: chrt --idle 0 storm-0 --nocapture".to_owned(), "fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(),],
+                vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
             ]
         );
     }
