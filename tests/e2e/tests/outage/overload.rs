@@ -84,7 +84,7 @@ fn an_overloaded_registry_that_answers_429_is_asked_about_as_much_as_it_can_do()
     let body = r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#;
     let headers = [("content-type", "application/json"), ("retry-after", "1")];
     let Some(served) = measure("overload, 429", Capacity::per_second(PER_SECOND), 429, &headers, body) else { return };
-    // Alone, as in the test command, the factor was 1.08 to 1.20 in three runs.
+    // In the test command, with tests of a slow bus, the factor was 1.08 to 1.13 in four runs.
     assert!(served.took <= own_time().mul_f64(1.3), "{:?}, the registry itself takes {:?}", served.took, own_time());
     assert!(served.took >= own_time() / 2, "the registry was overloaded: {:?}", served.took);
     assert!(served.failing <= 30, "{} failing requests", served.failing);

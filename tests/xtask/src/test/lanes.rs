@@ -156,6 +156,11 @@ mod tests {
         Job::new(stage, command)
     }
 
+    /// A script that succeeds once the file is there, and fails after a minute.
+    fn waits_for(path: &str) -> String {
+        format!("for i in $(seq 600); do test -e {path} && break; sleep 0.1; done; test -e {path}")
+    }
+
     #[test]
     fn output_is_passed_on_byte_for_byte() {
         let given = b"test result: ok. 1 passed; 0 failed\n\xff\xfe not UTF-8\nlast line without end";
@@ -184,8 +189,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name).display().to_string());
         // Each job waits for the other, so neither ends if they run one after the other.
-        let meets =
-            |own: &str, other: &str| format!("touch {own}; for i in $(seq 600); do test -e {other} && exit 0; sleep 0.1; done; exit 1");
+        let meets = |own: &str, other: &str| format!("touch {own}; {}", waits_for(other));
         let lanes = vec![vec![job("a", &meets(&one, &two))], vec![job("b", &meets(&two, &one))]];
         assert!(run(Phase { lanes, ..Phase::default() }).unwrap().iter().all(|stage| stage.succeeded));
     }
@@ -194,12 +198,11 @@ mod tests {
     fn phases_run_one_after_the_other_while_the_background_runs() {
         let folder = tempfile::tempdir().unwrap();
         let [first, second] = ["first", "second"].map(|name| folder.path().join(name).display().to_string());
-        let until = |path: &str| format!("for i in $(seq 600); do test -e {path} && exit 0; sleep 0.1; done; exit 1");
         let phase = |job| Phase { lanes: vec![vec![job]], ..Phase::default() };
         // The background begins before the first phase ends, and ends in the second.
-        let background = vec![job("background", &format!("touch {first}; {}", until(&second)))];
+        let background = vec![job("background", &format!("touch {first}; {}", waits_for(&second)))];
         let phases = vec![
-            phase(job("first", &format!("test ! -e {second} && {}", until(&first)))),
+            phase(job("first", &format!("{} && test ! -e {second}", waits_for(&first)))),
             phase(job("second", &format!("test -e {first} && touch {second}"))),
         ];
         let finished = run(Plan { phases, background }).unwrap();
@@ -211,9 +214,8 @@ mod tests {
     fn a_lane_without_own_jobs_runs_the_shared_ones_while_another_is_busy() {
         let folder = tempfile::tempdir().unwrap();
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name).display().to_string());
-        let waits = |path: &str| format!("for i in $(seq 600); do test -e {path} && exit 0; sleep 0.1; done; exit 1");
         // The busy lane waits for both shared jobs, so it does not end if they run after it.
-        let busy = vec![job("busy", &waits(&one)), job("busy", &waits(&two))];
+        let busy = vec![job("busy", &waits_for(&one)), job("busy", &waits_for(&two))];
         let shared =
             [&one, &two].map(|path| job("shared", &format!("touch {path}; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'")));
         let finished = run(Phase { lanes: vec![busy, vec![]], shared: shared.into() }).unwrap();

@@ -65,12 +65,9 @@ pub(crate) fn run_quick(root: &Path) -> anyhow::Result<()> {
 
 /// Each stage with its executables, and the examples of the documentation.
 fn everything(root: &Path, executables: &[Executable], must_have_all: bool) -> Plan {
-    let mut plan = stages::plan(executables, &tree(root));
     let mut examples = command::cargo(root);
     examples.args(["test", "--locked", "--workspace", "--doc"]);
-    if let Some(last) = plan.phases.last_mut() {
-        last.shared.push_back(Job::new("examples", examples));
-    }
+    let mut plan = stages::plan(executables, &tree(root), Job::new("examples", examples));
     let in_phases = plan.phases.iter_mut().flat_map(|phase| phase.lanes.iter_mut().flatten().chain(&mut phase.shared));
     in_phases.chain(&mut plan.background).for_each(|job| allow_missing(&mut job.command, !must_have_all));
     plan

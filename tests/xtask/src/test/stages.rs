@@ -15,14 +15,13 @@ const FLEETS: &str = "fleet";
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
 /// The module of these whose tests take longest.
 const LONGEST: &str = "outage::stages";
-/// A module whose agents have a bus that is slow: it is at its limits, so that other agents decide whether an answer comes in time. So many
-/// of its tests run at once.
-const SLOW: (&str, &str) = ("outage::slow", "2");
+/// A module whose agents have a bus that is slow: it is at its limits, so that other agents decide whether an answer comes in time.
+const SLOW: &str = "outage::slow";
 /// Modules whose tests measure seconds. They run one after the other; only tests with a slow bus, which mostly wait, run with them.
 const MEASURING: [&str; 2] = ["outage::observe", "outage::overload::an_overloaded"];
-/// A module that writes a million keys as fast as agents and server can take them.
+/// A module that runs alone: it writes a million keys as fast as agents and server can take them.
 const FLOOD: &str = "nonsense::flood";
-/// A module that kills and starts agents for more than a minute, one test after the other.
+/// A module that kills and starts agents for about a minute.
 const CHAOS: &str = "chaos::";
 /// How many tests of the waiting modules run at once, and two of the longest with them: each runs up to 20 fleets of its own at the same time.
 const WAITING_AT_ONCE: &str = "5";
@@ -33,7 +32,7 @@ const OF_PROGRAM_AT_ONCE: &str = "8";
 
 /// The outages, the tests that others would disturb, and all other tests; in the background simulated fleets, then storms. Every executable
 /// is in exactly one phase, except that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
-pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
+pub(super) fn plan(executables: &[Executable], tree: &str, examples: Job) -> Plan {
     let (mut outages, mut sensitive, mut flood, mut program) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut storms, mut fleets) = (Vec::new(), Vec::new());
     let (mut unit, mut crates) = (Vec::new(), Vec::new());
@@ -47,10 +46,10 @@ pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
                     job.args(modules).args(skipped.iter().flat_map(|module| ["--skip", module])).args(["--test-threads", at_once]);
                     Job::new(stage, job)
                 };
-                let apart = [&[SLOW.0, FLOOD], &MEASURING[..]].concat();
+                let apart = [&[SLOW, FLOOD], &MEASURING[..]].concat();
                 outages.push(vec![job("outages", &WAITING, &[&apart[..], &[LONGEST]].concat(), WAITING_AT_ONCE)]);
                 outages.push(vec![job("longest outages", &[LONGEST], &[], "2")]);
-                sensitive.push(vec![job("slow bus", &[SLOW.0], &[], SLOW.1)]);
+                sensitive.push(vec![job("slow bus", &[SLOW], &[], "2")]);
                 sensitive.push(vec![job("seconds", &MEASURING, &[], "1")]);
                 flood.push(vec![job("flood", &[FLOOD], &[], "1")]);
                 program.push(vec![job("chaos", &[CHAOS], &[], "1")]);
@@ -67,7 +66,7 @@ pub(super) fn plan(executables: &[Executable], tree: &str) -> Plan {
     // This lane runs the shared jobs from the beginning.
     program.push(Vec::new());
     let mut phases: Vec<Phase> = [outages, sensitive, flood].map(|lanes| Phase { lanes, ..Phase::default() }).into();
-    phases.push(Phase { lanes: program, shared: crates.into_iter().chain(unit).collect() });
+    phases.push(Phase { lanes: program, shared: crates.into_iter().chain(unit).chain([examples]).collect() });
     Plan { phases, background: fleets.into_iter().chain(storms).collect() }
 }
 
@@ -89,6 +88,8 @@ fn background(executable: &Executable, tree: &str) -> Job {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::super::executables::made_up;
     use super::*;
     use crate::command::shown;
@@ -104,7 +105,7 @@ mod tests {
             made_up("simulation", "test", "fleet"),
             made_up("new-crate", "test", "new-target"),
         ];
-        let Plan { phases, background } = plan(&executables, "0123456789abcdef");
+        let Plan { phases, background } = plan(&executables, "0123456789abcdef", Job::new("examples", Command::new("cargo")));
         let lanes = phases.into_iter().flat_map(|phase| phase.lanes.into_iter().chain([phase.shared.into()])).chain([background]);
         let planned = lanes.map(|jobs| {
             jobs.into_iter().map(|job| format!("{}: {}", job.stage, shown(&job.command).replace("/w/target/debug/deps/", ""))).collect()
@@ -134,6 +135,7 @@ mod tests {
                     "crates: nice -n 5 new-target-0 --test-threads 4".to_owned(),
                     "unit: nice -n 5 bus-0".to_owned(),
                     "unit: nice -n 5 simulation-0".to_owned(),
+                    "examples: cargo".to_owned(),
                 ],
                 vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
             ]
