@@ -23,14 +23,15 @@ fn held_everywhere(fleet: &Fleet, list: &str) -> Value {
     })
 }
 
-/// Asserts that the first five lines contain these texts.
-fn assert_first_lines_contain(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
-    let shown = fleet.run(arguments).expect(0);
-    assert!(shown.stdout.lines().count() <= LINES_MOST, "{shown}");
-    let first: Vec<&str> = shown.stdout.lines().take(5).collect();
-    for part in parts {
-        assert!(first.join(" ").contains(part), "{part} in {shown}");
-    }
+/// Waits until the first five lines contain these texts. While the nodes still learn of a failure, two screens may differ.
+fn await_first_lines_with(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
+    until(&format!("the first five lines contain {parts:?}"), || {
+        let shown = fleet.run(arguments).expect(0);
+        assert!(shown.stdout.lines().count() <= LINES_MOST, "{shown}");
+        let first: Vec<&str> = shown.stdout.lines().take(5).collect();
+        let first = first.join(" ");
+        parts.iter().all(|part| first.contains(part)).then_some(())
+    });
 }
 
 fn assert_well(fleet: &Fleet) {
@@ -56,7 +57,7 @@ fn a_registry_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds() {
     );
     assert!(row["cause"].as_str().unwrap().starts_with("503 (n") && row["since_ms"].is_u64() && row["next_attempt_ms"].is_u64(), "{row}");
     let what = format!("{}: unavailable for ", registry.host());
-    assert_first_lines_contain(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
+    await_first_lines_with(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
 
     let id = row["id"].as_str().unwrap();
     let explained = fleet.run(&["explain", id]).expect(0);
@@ -78,7 +79,7 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
     want_everywhere(&fleet, &image);
     let row = held_everywhere(&fleet, "images");
     assert_eq!((&row["image"], &row["state"], &row["scope"]), (&json!(image), &json!("not_found"), &json!("image")));
-    assert_first_lines_contain(&fleet, &["status"], &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      1 server, "]);
+    await_first_lines_with(&fleet, &["status"], &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      1 server, "]);
 
     // The status of one node, through its socket.
     let socket = fleet.socket("n2");
