@@ -184,11 +184,10 @@ impl Requests {
                 wakes += 1;
                 debug_assert!(self.wakes.contains(&(wake, id)), "{id:?} is found when it is to be looked at");
             }
-            let ids = &request.target_keys.ids;
-            for (place, backoff_key) in ids.iter().enumerate().filter(|(place, backoff_key)| !ids[..*place].contains(backoff_key)) {
+            for backoff_key in &request.target_keys.ids {
                 keys += 1;
                 let found = self.of_backoff_key.get(backoff_key).is_some_and(|requests| requests.contains(&id));
-                debug_assert!(found, "{id:?} is found by its back-off key {place}");
+                debug_assert!(found, "{id:?} is found by its back-off key {backoff_key:?}");
             }
             if let Some(backoff_key) = request.awaits {
                 waiting += 1;

@@ -19,7 +19,7 @@ pub(super) struct TargetKeys {
     pub(super) content: BackoffKeyId,
     /// The key of the image. A success on it is what "resolved lately" means.
     pub(super) image: BackoffKeyId,
-    /// All keys, broadest first.
+    /// All keys, each once, broadest first.
     pub(super) ids: Vec<BackoffKeyId>,
 }
 
@@ -28,7 +28,13 @@ impl TargetKeys {
         let keys = NamedKeys::of(&target);
         let (owner, endpoint, blobs, image, content) =
             (keys.owner.id(), keys.endpoint.id(), keys.blobs.id(), keys.image.id(), keys.content.id());
-        let ids = keys.broadest_first().iter().map(BackoffKey::id).collect();
+        let mut ids: Vec<BackoffKeyId> = Vec::new();
+        for id in keys.broadest_first().iter().map(BackoffKey::id) {
+            // A mirror may be listed twice.
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
         Self { target, owner, endpoint, blobs, content, image, ids }
     }
 

@@ -199,7 +199,7 @@ impl Step<'_> {
     fn show_counts(&self) -> StepCounts {
         let counts = self.counts();
         let StepCounts { requests, failing } = counts;
-        let text = format!("registry: {requests} requests, {failing} failing");
+        let text = format!("requests to the registry: {requests}, failing: {failing}");
         self.scene.printer.measured("registry", json!({ "requests": requests, "failing": failing }), &text);
         counts
     }
