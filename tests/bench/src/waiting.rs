@@ -22,6 +22,9 @@ pub(crate) const USUAL: [usize; 4] = [20, 100, 400, 2_000];
 const BEFORE: usize = 100;
 /// Pulls whose cost is measured.
 const MEASURED: usize = 200;
+/// How often each value is measured, in turn with the others; an odd number. The median counts: what else the machine does makes single
+/// values differ by a third.
+const TIMES: usize = 3;
 /// Pulls that begin per second: the node's own work is then the same for each pull, however many wait.
 const PER_SECOND: &str = "50";
 /// The fleet's budget, of which a twentieth is enough: the rate rises only once images are served.
@@ -56,9 +59,16 @@ enum What {
 pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (what, called, most) in [(What::Missing, "failing pull", MOST_FAILING_MS), (What::New, "small new image", MOST_NEW_MS)] {
+        let mut all = vec![Vec::new(); waiting.len()];
+        for _ in 0..TIMES {
+            for (&waiting, all) in waiting.iter().zip(&mut all) {
+                all.push(of_a_pull(what, waiting).await.with_context(|| format!("{called} while {waiting} wait"))?);
+            }
+        }
         let (mut first, mut last) = (None, None);
-        for &waiting in waiting {
-            let spent = of_a_pull(what, waiting).await.with_context(|| format!("{called} while {waiting} wait"))?;
+        for (&waiting, mut all) in waiting.iter().zip(all) {
+            all.sort_by(f64::total_cmp);
+            let spent = all[TIMES / 2];
             let figure = Figure::new(format!("CPU of a {called}, {waiting} wait"), Unit::Milliseconds, spent);
             remark(&format!("{}: {}", figure.what, figure.unit.shown(spent)));
             figures.push(figure.with_bar(Bar::Value(most)));
