@@ -80,6 +80,10 @@ pub(crate) fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
 pub(crate) fn microseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }

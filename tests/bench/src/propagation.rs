@@ -28,6 +28,7 @@ use serde::Serialize;
 use support::nats::{NatsConfig, NatsServer, current_program};
 use tokio::sync::{Notify, broadcast};
 
+use crate::alternate::{median, milliseconds};
 use crate::figure::{Bar, Figure, Unit};
 use crate::report::remark;
 
@@ -164,7 +165,7 @@ pub(crate) async fn measure() -> Result<Propagation> {
     arbiters.iter().for_each(|arbiter| {
         arbiter.stop();
     });
-    let (core, ours) = (milliseconds(median(core)), milliseconds(median(ours)));
+    let (core, ours) = (milliseconds(median(&core)), milliseconds(median(&ours)));
     Ok(Propagation { subscribers: SUBSCRIBERS, core_p99_ms: core, ours_p99_ms: ours, ratio: ours / core })
 }
 
@@ -373,13 +374,4 @@ fn keep_to_core(number: usize) -> io::Result<()> {
 fn p99(mut at: Vec<Duration>, began: Duration) -> Duration {
     at.sort_unstable();
     at.get(at.len() * 99 / 100).copied().unwrap_or_default().saturating_sub(began)
-}
-
-fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort_unstable();
-    all.get(all.len() / 2).copied().unwrap_or_default()
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1_000.0
 }

@@ -59,7 +59,6 @@ pub(crate) async fn measure(nodes: u32) -> Result<Vec<Figure>> {
         walls.push(cost.wall);
         peak_bytes = peak_bytes.max(cost.peak_bytes);
     }
-    walls.sort_unstable();
     let alone = percent_of_core(id, WATCHED).await?;
     let mut watching = status(&["--watch"]).stdout(std::process::Stdio::null()).spawn()?;
     let watched = percent_of_core(id, WATCHED).await?;

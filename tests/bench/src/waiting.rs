@@ -12,6 +12,7 @@ use support::nats::{NatsConfig, NatsServer, current_program};
 use tokio::sync::Notify;
 
 use crate::agent::{Caller, RunningAgent};
+use crate::alternate::{median, milliseconds};
 use crate::figure::{Bar, Figure, Unit};
 use crate::process;
 use crate::report::remark;
@@ -21,7 +22,7 @@ pub(crate) const USUAL: [usize; 4] = [20, 100, 400, 2_000];
 /// Pulls that end before the measurement begins.
 const BEFORE: usize = 100;
 /// Pulls whose cost is measured.
-const MEASURED: usize = 200;
+const MEASURED: u32 = 200;
 /// How often each value is measured, in turn with the others; an odd number. The median counts: what else the machine does makes single
 /// values differ by a third.
 const TIMES: usize = 3;
@@ -59,18 +60,18 @@ enum What {
 pub(crate) async fn measure(waiting: &[usize]) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (what, called, most) in [(What::Missing, "failing pull", MOST_FAILING_MS), (What::New, "small new image", MOST_NEW_MS)] {
-        let mut all = vec![Vec::new(); waiting.len()];
-        for _ in 0..TIMES {
-            for (&waiting, all) in waiting.iter().zip(&mut all) {
-                all.push(of_a_pull(what, waiting).await.with_context(|| format!("{called} while {waiting} wait"))?);
+        let mut measured = vec![Vec::new(); waiting.len()];
+        for time in 1..=TIMES {
+            for (&waiting, measured) in waiting.iter().zip(&mut measured) {
+                let spent = of_a_pull(what, waiting).await.with_context(|| format!("{called} while {waiting} wait"))?;
+                remark(&format!("CPU of a {called}, {waiting} wait: {}, {time} of {TIMES}", Unit::Milliseconds.shown(milliseconds(spent))));
+                measured.push(spent);
             }
         }
         let (mut first, mut last) = (None, None);
-        for (&waiting, mut all) in waiting.iter().zip(all) {
-            all.sort_by(f64::total_cmp);
-            let spent = all[TIMES / 2];
+        for (&waiting, measured) in waiting.iter().zip(&measured) {
+            let spent = milliseconds(median(measured));
             let figure = Figure::new(format!("CPU of a {called}, {waiting} wait"), Unit::Milliseconds, spent);
-            remark(&format!("{}: {}", figure.what, figure.unit.shown(spent)));
             figures.push(figure.with_bar(Bar::Value(most)));
             let (fewest, least) = *first.get_or_insert((waiting, spent));
             let grown = Figure::new(format!("the same compared with {fewest}"), Unit::Milliseconds, spent);
@@ -106,12 +107,12 @@ async fn standing() -> Result<Figure> {
     Ok(Figure::new(format!("agent with {STANDING} standing pulls (404)"), Unit::PercentOfCore, percent))
 }
 
-/// The processor time of an agent for a pull, in milliseconds, while this many pulls wait: each caller that is answered requests another
+/// The processor time of an agent for a pull while this many pulls wait: each caller that is answered requests another
 /// image.
-async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
+async fn of_a_pull(what: What, waiting: usize) -> Result<Duration> {
     let registry = MemoryRegistry::start(Options::default()).await.context("no port on loopback can be had for the registry")?;
     if what == What::New {
-        let images = 0..(waiting + BEFORE + MEASURED) as u64;
+        let images = 0..(waiting + BEFORE + MEASURED as usize) as u64;
         images.for_each(|number| drop(registry.add_image(&name(number), TAG, &MadeImage::of_layers([LAYER_BYTES]).seeded(number + 1))));
     }
     let server = NatsServer::start(NatsConfig::default().with_program(current_program().map_err(|why| anyhow!(why))?));
@@ -131,9 +132,9 @@ async fn of_a_pull(what: What, waiting: usize) -> Result<f64> {
     let measured = async {
         progress.until(BEFORE).await;
         let before = process::cpu_time(agent.id())?;
-        progress.until(BEFORE + MEASURED).await;
+        progress.until(BEFORE + MEASURED as usize).await;
         let spent = process::cpu_time(agent.id())?.saturating_sub(before);
-        anyhow::Ok(spent.as_secs_f64() * 1e3 / MEASURED as f64)
+        anyhow::Ok(spent / MEASURED)
     };
     tokio::select! {
         biased;

@@ -29,5 +29,5 @@ pub use process::{Signal, Started};
 pub use registry::Registry;
 pub use skopeo::skopeo;
 pub use terminal::{Size, Terminal};
-pub use until::{Watch, found_within, until, until_within};
+pub use until::{Watch, found_within, until, until_or, until_within};
 pub use workplace::{Finished, Workplace};

@@ -29,7 +29,7 @@ pub fn until_within<T>(what: &str, limit: Duration, look: impl FnMut() -> Option
 ///
 /// # Panics
 /// If there is no value within 1 min.
-pub(crate) fn until_or<T>(explain: impl FnOnce() -> String, look: impl FnMut() -> Option<T>) -> T {
+pub fn until_or<T>(explain: impl FnOnce() -> String, look: impl FnMut() -> Option<T>) -> T {
     wait(explain, LIMIT, look)
 }
 

@@ -1,6 +1,8 @@
 //! `status`: one screen that names the cause, since when, the nodes that wait, and the next attempt.
 
-use e2e::{Registry, until};
+use std::cell::RefCell;
+
+use e2e::{Registry, until, until_or};
 use memory_registry::Fault;
 use serde_json::{Value, json};
 
@@ -24,14 +26,17 @@ fn held_everywhere(fleet: &Fleet, list: &str) -> Value {
 }
 
 /// Waits until the first five lines contain these texts. While the nodes still learn of a failure, two screens may differ.
-fn await_first_lines_with(fleet: &Fleet, arguments: &[&str], parts: &[&str]) {
-    until(&format!("the first five lines contain {parts:?}"), || {
-        let shown = fleet.run(arguments).expect(0);
+fn await_first_lines_with(fleet: &Fleet, parts: &[&str]) {
+    let last = RefCell::default();
+    let has_all = || {
+        let shown = fleet.run(&["status"]).expect(0);
         assert!(shown.stdout.lines().count() <= LINES_MOST, "{shown}");
         let first: Vec<&str> = shown.stdout.lines().take(5).collect();
         let first = first.join(" ");
+        *last.borrow_mut() = shown.to_string();
         parts.iter().all(|part| first.contains(part)).then_some(())
-    });
+    };
+    until_or(|| format!("the first five lines contain {parts:?}: {}", last.borrow()), has_all);
 }
 
 fn assert_well(fleet: &Fleet) {
@@ -57,7 +62,7 @@ fn a_registry_that_answers_503_is_the_first_row_with_all_nodes_that_it_holds() {
     );
     assert!(row["cause"].as_str().unwrap().starts_with("503 (n") && row["since_ms"].is_u64() && row["next_attempt_ms"].is_u64(), "{row}");
     let what = format!("{}: unavailable for ", registry.host());
-    await_first_lines_with(&fleet, &["status"], &[&what, "503 (n", "3 nodes wait for 1 image"]);
+    await_first_lines_with(&fleet, &[&what, "503 (n", "3 nodes wait for 1 image"]);
 
     let id = row["id"].as_str().unwrap();
     let explained = fleet.run(&["explain", id]).expect(0);
@@ -79,7 +84,7 @@ fn a_tag_that_is_missing_is_a_row_until_it_is_pushed() {
     want_everywhere(&fleet, &image);
     let row = held_everywhere(&fleet, "images");
     assert_eq!((&row["image"], &row["state"], &row["scope"]), (&json!(image), &json!("not_found"), &json!("image")));
-    await_first_lines_with(&fleet, &["status"], &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      1 server, "]);
+    await_first_lines_with(&fleet, &["not found for ", "404 (n", "3 nodes wait for 1 image", "BUS      1 server, "]);
 
     // The status of one node, through its socket.
     let socket = fleet.socket("n2");

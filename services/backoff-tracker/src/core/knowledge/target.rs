@@ -243,6 +243,8 @@ mod tests {
         assert_eq!(target_keys.ids, target_keys.backoff_keys().iter().map(|backoff_key| backoff_key.id()).collect::<Vec<_>>());
         let of = |in_view| BackoffKey::new(target().view, in_view).id();
         assert_eq!(target_keys.endpoint, of(at_endpoint(&target(), "r:443")));
+        let listed_twice = Target { other_endpoints: vec!["token:443".to_owned(), "r:443".to_owned(), "token:443".to_owned()], ..target() };
+        assert_eq!(TargetKeys::new(listed_twice).ids, target_keys.ids);
         assert_eq!((target_keys.stage_backoff_key(Stage::Manifest).id(), target_keys.image), (target_keys.endpoint, of(image(&target()))));
         assert_eq!(
             (target_keys.stage_backoff_key(Stage::Blob).id(), target_keys.content),
