@@ -77,6 +77,7 @@ pub fn read_report(key: ReportKey, value: &Bytes, known: &KnownKeys<'_>) -> Opti
         repository: report.repository,
         in_a_row: report.in_a_row,
         failing_for: Duration::from_millis(report.failing_for_ms),
+        for_all_ago: Duration::from_millis(report.for_all_ago_ms),
         succeeded_ago: report.succeeded_ago_ms.map(Duration::from_millis),
     };
     let finding = match report.found {

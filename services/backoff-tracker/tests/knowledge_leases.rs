@@ -209,7 +209,7 @@ fn fails(reporter: &str, in_view: KeyInView, random: &mut Random) -> Input {
 
 #[test]
 fn a_reporter_of_any_binding_entry_leaves_the_probe_to_others() {
-    for (reporter, from, to) in [("n3", 4_000, 4_600), ("me", 5_000, 6_600)] {
+    for (reporter, from, to) in [("n3", 1_800, 2_600), ("me", 2_800, 4_200)] {
         let (mut node, mut random) = (Node::new(), Random::seeded(1));
         for one in ["n1", "n2", reporter] {
             node.give(fails(one, KeyInView::Endpoint { endpoint: "r:443".to_owned(), zone: "z".to_owned() }, &mut random));

@@ -67,6 +67,10 @@ pub struct StoredReport {
     /// For how long before this the node has failed this way without a success of its own in between, in milliseconds; 0: it has not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failing_for_ms: u64,
+    /// How long before this the node's last failing attempt for all nodes was, or its first failure if it made none, in milliseconds; 0:
+    /// this is that attempt. Only such attempts postpone the next one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub for_all_ago_ms: u64,
     /// How long before this the node last succeeded, in milliseconds; none: unknown, or too long ago to count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_ago_ms: Option<u64>,

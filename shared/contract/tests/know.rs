@@ -31,6 +31,7 @@ fn report() -> StoredReport {
         repository: "registry.example/a".to_owned(),
         in_a_row: 0,
         failing_for_ms: 0,
+        for_all_ago_ms: 0,
         succeeded_ago_ms: None,
         age_ms: 1_500,
         written_ms: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backoff_tracker::core::knowledge::PlantedBug;
 use simulation::figures::Figures;
-use simulation::fleet::{self, Lies, Options, Run};
+use simulation::fleet::{self, Lies, Options, Run, SickRack};
 use simulation::kubelet;
 use simulation::registry::BUDGET_PER_SECOND;
 use simulation::scenario::Scenario;
@@ -183,6 +183,33 @@ fn repeated_failure_of_one_node_postpones_the_attempt_of_others_by_a_minute() {
         assert_eq!(figures.served, nodes as u64 - 1, "{figures:?}");
         assert!(figures.last_served_after_recovery_s <= Some(75.0 + 64.0) && figures.failing_requests <= 20, "{nodes} nodes: {figures:?}");
     }
+}
+
+/// A tenth of the nodes, cut off from the registry, report one after the other before, in and after an outage of all.
+#[test]
+fn sick_rack_that_reports_all_the_time_delays_no_recovery() {
+    let outage = |nodes: usize, sick_rack| {
+        let options = Options { sick_rack, breaks_at: Some(Duration::ZERO), images: Some(1), ..Options::default() };
+        let figures = fleet::run(Scenario::RollOutDown, nodes, OUTAGE_END, 1, options).registry.figures(OUTAGE_END);
+        (figures.served, figures.failing_requests, figures.last_served_after_recovery_s.unwrap_or(f64::INFINITY))
+    };
+    for nodes in [200, 1_000] {
+        let rack = |states_for_all| outage(nodes, Some(SickRack { nodes: nodes / 10, states_for_all }));
+        let (without, with) = (outage(nodes, None), rack(false));
+        assert!(with.0 == nodes as u64 && with.2 <= without.2 + 5.0, "{nodes} nodes: {with:?}, without the rack {without:?}");
+        assert!((1..=without.1 + 10).contains(&with.1), "{nodes} nodes: {with:?}, without the rack {without:?}");
+    }
+    let lying = outage(200, Some(SickRack { nodes: 20, states_for_all: true }));
+    assert!(lying.2 > 30.0, "reports that postpone the next attempt are noticed: {lying:?}");
+}
+
+/// One node finds that the tag is missing, one confirms it, and all are answered.
+#[test]
+fn bad_tag_costs_ten_nodes_two_requests_in_the_first_second() {
+    let run = fleet::run(Scenario::BadTag, 10, Duration::from_secs(9), 1, Options::default());
+    assert_eq!(run.registry.failing(), 2);
+    let last = run.registry.requests().iter().map(|request| request.at).max();
+    assert!(last <= Some(Duration::from_millis(1_500)), "nodes begin within 0.5 s: {last:?}");
 }
 
 #[test]

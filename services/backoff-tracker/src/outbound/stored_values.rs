@@ -48,6 +48,7 @@ pub(super) fn report(version: u32, report: &Report, time: WriteTime) -> Result<S
         repository: details.repository.clone(),
         in_a_row: if details.in_a_row > 1 { details.in_a_row } else { 0 },
         failing_for_ms: milliseconds(details.failing_for),
+        for_all_ago_ms: milliseconds(details.for_all_ago),
         succeeded_ago_ms: details.succeeded_ago.map(milliseconds),
         age_ms: milliseconds(time.age),
         written_ms: time.server_ms,

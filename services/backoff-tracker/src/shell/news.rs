@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::Context;
-use contract::{DEADLINES, EventDetails, EventReason, FailureClass, PullEvent, TraceContext};
+use contract::{EventDetails, EventReason, FailureClass, PullEvent, TraceContext};
 use image::go::duration;
 
 use crate::actor::BackoffTracker;
@@ -76,7 +76,7 @@ fn message(reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
     match reason {
         // Other nodes are not refused because of one node's report.
         EventReason::BackoffOpened if news.reporters == 1 => {
-            format!("{what} {fails} on {nodes}, and others wait {} at most before they try: {cause}", duration(DEADLINES.unconfirmed_for))
+            format!("{what} {fails} on {nodes}, and one of the others that wait makes an attempt at once: {cause}")
         }
         EventReason::BackoffOpened => format!("{what} {fails} on {nodes}, and all nodes wait: {cause}"),
         EventReason::BackoffProbed => format!("{what} was tried for all nodes and still {fails} after {since}: {cause}"),
@@ -131,7 +131,7 @@ mod tests {
             (
                 EventReason::BackoffOpened,
                 &opened_by_one,
-                "registry r.example:443 from zone a fails on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused",
+                "registry r.example:443 from zone a fails on 1 node, and one of the others that wait makes an attempt at once: ErrImagePull: connection refused",
             ),
             (
                 EventReason::BackoffOpened,

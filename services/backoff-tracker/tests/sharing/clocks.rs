@@ -50,8 +50,7 @@ async fn a_wall_clock_that_is_set_changes_no_delay() {
         pass(5).await;
         let (own, theirs) = (jumper.held(IMAGE).await, fleet.nodes[0].held(IMAGE).await);
         assert!(own.next_attempt_ms > 5_000 && own.next_attempt_ms <= 20_000, "{own:?}");
-        assert!(theirs.learned_ms_ago < 1_000 && theirs.next_attempt_ms > 3_000, "{theirs:?}");
-        assert!(theirs.next_attempt_ms <= 4_000, "one reporter delays others no longer: {theirs:?}");
+        assert!(theirs.learned_ms_ago < 1_000 && theirs.unconfirmed && theirs.next_attempt_ms == 0, "{theirs:?}");
         jumps.set_wall(-2 * by);
         let after = jumper.held(IMAGE).await;
         assert!(after.next_attempt_ms <= own.next_attempt_ms && own.next_attempt_ms - after.next_attempt_ms < 1_000, "{own:?} {after:?}");
@@ -109,7 +108,7 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
         fleet.nodes[0].fails(2, IMAGE, not_found()).await;
         pass(5).await;
         if let BackoffAnswer::Refused(held) = fleet.nodes[2].check(IMAGE).await {
-            assert!(held.next_attempt_ms <= 4_000, "{held:?}");
+            assert!(held.unconfirmed && held.next_attempt_ms == 0, "{held:?}");
         }
         comes_to_an_end(&fleet.nodes[2], 3).await;
         for number in 10..16 {
@@ -119,7 +118,7 @@ async fn a_server_s_clock_that_is_set_ends_some_delays_early_and_is_forgotten_in
         fleet.nodes[1].fails(4, "r.example/c:1", not_found()).await;
         pass(5).await;
         let held = fleet.nodes[2].held("r.example/c:1").await;
-        assert!(held.next_attempt_ms > 3_000 && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
+        assert!(held.unconfirmed && held.learned_ms_ago < 1_000, "set by {by} s: {held:?}");
     }
 }
 
@@ -138,5 +137,5 @@ async fn the_first_received_change_may_be_late_and_later_reports_are_dated_corre
     fleet.nodes[0].fails(2, IMAGE, not_found()).await;
     pass(5).await;
     let held = fleet.nodes[2].held(IMAGE).await;
-    assert!(held.learned_ms_ago < 1_000 && held.next_attempt_ms > 3_000, "{held:?}");
+    assert!(held.learned_ms_ago < 1_000 && held.unconfirmed, "{held:?}");
 }

@@ -94,6 +94,7 @@ impl Template {
             repository: "shop/web".to_owned(),
             in_a_row: 0,
             failing_for_ms: 0,
+            for_all_ago_ms: 0,
             succeeded_ago_ms: None,
             age_ms: 0,
             written_ms: None,

@@ -1,4 +1,5 @@
-//! A lying node: it writes false reports under its own name, so that good images look bad and bad ones good.
+//! Nodes whose reports show nothing about the registry: one that lies, so that good images look bad and bad ones good, and a rack that is
+//! cut off from the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,18 @@ pub(super) const REPEATED: usize = 8;
 const KINDS: u64 = 9;
 /// The Retry-After in false reports.
 const RETRY_AFTER: Duration = Duration::from_secs(3_600);
+
+/// The time between two reports of a rack's nodes, in turn: shorter than any delay.
+const RACK_REPORTS_EVERY: Duration = Duration::from_millis(300);
+
+/// Nodes that are cut off from the registry, and attempt by their own rule.
+#[derive(Clone, Copy, Debug)]
+pub struct SickRack {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Whether they falsely state that each of their attempts is for all nodes.
+    pub states_for_all: bool,
+}
 
 /// What a liar claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +78,33 @@ impl Simulation {
             self.lies.push((Arc::clone(&report), self.now));
         }
         self.publish_lie(number, report, self.now);
+    }
+
+    /// Sends the report of the rack's next node: its own attempt failed, too.
+    pub(super) fn report_of_rack(&mut self, number: u64) {
+        let Some(SickRack { nodes, states_for_all }) = self.options.sick_rack else { return };
+        let target = target(0);
+        let in_view = KeyInView::Endpoint { endpoint: target.endpoint, zone: target.zone };
+        let round = number / nodes as u64;
+        let failing_for = RACK_REPORTS_EVERY * u32::try_from(round * nodes as u64).unwrap_or(u32::MAX);
+        let details = FailureDetails {
+            message: "no route to host".to_owned(),
+            step: 1,
+            in_a_row: u32::try_from(round + 1).unwrap_or(u32::MAX),
+            failing_for,
+            for_all_ago: if states_for_all { Duration::ZERO } else { failing_for },
+            ..FailureDetails::default()
+        };
+        let node = self.nodes.len() - 1 - usize::try_from(number).unwrap_or_default() % nodes;
+        let report = Arc::new(Report {
+            reporter: self.nodes[node].name.clone(),
+            backoff_key: Arc::new(BackoffKey::new(target.view, in_view)),
+            attempt: AttemptId::random(&mut self.random),
+            trace: None,
+            finding: Finding::Failed(details.bounded()),
+        });
+        self.send(node, ToServer::Publish(report, self.now));
+        self.queue.plan(self.now + RACK_REPORTS_EVERY, Event::RackReport(number + 1));
     }
 
     fn repeat_a_lie(&mut self, number: u64) {

@@ -16,7 +16,7 @@ use contract::{AttemptId, DEADLINES, NodeName, PermitId, Stage, Target};
 use throttler::core::budget as fleet_budget;
 
 use self::interest::Interest;
-pub use self::liar::Lies;
+pub use self::liar::{Lies, SickRack};
 use self::node::{Node, key, target};
 use crate::bus::{Broadcast, Bus, PeerMessage, ToServer};
 use crate::kubelet::ASKED_WITHIN;
@@ -34,6 +34,8 @@ pub struct Options {
     pub planted_bug: Option<PlantedBug>,
     /// Which lies the last node publishes all the time, if any.
     pub lies: Option<Lies>,
+    /// How many of the last nodes reach no registry, and report it one after the other all the time.
+    pub sick_rack: Option<SickRack>,
     /// If set, only nodes of even number want their image at the start, and the others from this time on.
     pub second_wave: Option<Duration>,
     /// If set, healthy nodes begin one by one within this time, so that each finds the registry idle.
@@ -83,6 +85,7 @@ enum Event {
     Due(usize, PermitId),
     Patience(usize, PermitId),
     Lie(u64),
+    RackReport(u64),
     BusBack,
 }
 
@@ -143,6 +146,9 @@ impl Simulation {
         if options.lies.is_some() {
             queue.plan(Duration::ZERO, Event::Lie(0));
         }
+        if options.sick_rack.is_some() {
+            queue.plan(Duration::ZERO, Event::RackReport(0));
+        }
         if let Some((_, back)) = options.bus_down {
             queue.plan(back, Event::BusBack);
         }
@@ -201,6 +207,7 @@ impl Simulation {
             Event::Due(node, permit) => self.due(node, permit),
             Event::Patience(node, permit) => self.patience_over(node, permit),
             Event::Lie(number) => self.lie(number),
+            Event::RackReport(number) => self.report_of_rack(number),
             Event::BusBack => self.catch_up(),
         }
     }

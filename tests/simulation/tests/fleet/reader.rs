@@ -68,6 +68,7 @@ mod tests {
             repository: String::new(),
             in_a_row: 0,
             failing_for_ms: 0,
+            for_all_ago_ms: 0,
             succeeded_ago_ms: None,
             age_ms: 7,
             written_ms: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{DEADLINES, View};
+use contract::View;
 
 use super::backoff_key::BackoffKeyId;
 use super::entry::{Entry, Viewpoint};
@@ -45,20 +45,8 @@ impl Knowledge {
     }
 
     /// The entries that refuse this node an attempt at the image.
-    pub(super) fn binding(&self, now: Duration, asked_at: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
-        self.refusing(asked_at, self.entries_of(now, target_keys)).collect()
-    }
-
-    /// Of these entries, those that refuse this node an attempt for a request made at `asked_at`. All unconfirmed entries together delay a
-    /// request by `DEADLINES.unconfirmed_for`, however many they are and however often their reporters repeat them.
-    pub(super) fn refusing(&self, asked_at: Duration, entries: impl Iterator<Item = Entry>) -> impl Iterator<Item = Entry> {
-        let believes_anyone = self.has(PlantedBug::TrustsEveryReporter);
-        entries.filter(|entry| entry.refuses_all).map(move |mut entry| {
-            if entry.is_unconfirmed() && !believes_anyone {
-                entry.next_attempt = entry.next_attempt.min(asked_at + DEADLINES.unconfirmed_for);
-            }
-            entry
-        })
+    pub(super) fn binding(&self, now: Duration, target_keys: &TargetKeys) -> Vec<Entry> {
+        self.entries_of(now, target_keys).filter(|entry| entry.refuses_all).collect()
     }
 
     /// The first entry of these keys that this node reports and that refuses all nodes.

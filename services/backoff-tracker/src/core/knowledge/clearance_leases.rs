@@ -32,13 +32,16 @@ pub(super) enum Clearance {
 }
 
 impl Knowledge {
-    /// Asks for the probe lease once every entry that refuses this request is due. Nodes that reported none of these entries probe first.
-    pub(super) fn probe(&mut self, now: Duration, id: RequestId, entry: &Entry, binding: &[Entry], not_before: Duration) -> Clearance {
+    /// Asks for the probe lease once every entry that refuses this request is due. Nodes that do not fail themselves probe first, also
+    /// after another node has released the lease.
+    pub(super) fn probe(&mut self, now: Duration, id: RequestId, request: &Request, entry: &Entry, binding: &[Entry]) -> Clearance {
         let due = binding.iter().map(|entry| entry.next_attempt).max().unwrap_or_default();
-        let sits_back = binding.iter().map(|entry| self.sits_back(entry)).max().unwrap_or_default();
-        let turn = self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
+        let by_another_cause = !binding.iter().any(|entry| entry.mine) && self.fails_itself(request);
+        let least = if by_another_cause { REPORTERS_SIT_BACK } else { Duration::ZERO };
+        let sits_back = binding.iter().map(|entry| self.sits_back(entry)).fold(least, Duration::max);
+        let turn = sits_back + self.fleet.turn(&self.node, purpose(entry.backoff_key.id(), entry.step));
         let name = LeaseName::Probe(entry.backoff_key.id(), entry.epoch());
-        let standing = self.want(now, id, name, (due + sits_back + turn).max(not_before), turn);
+        let standing = self.want(now, id, name, (due + turn).max(self.others_first(request)), turn);
         match standing {
             Standing::Held => Clearance::Given,
             Standing::Ask(overdue) | Standing::Asked(overdue) => Clearance::Until(overdue),
@@ -48,7 +51,7 @@ impl Knowledge {
 
     /// How long this node lets others probe an entry first.
     fn sits_back(&self, entry: &Entry) -> Duration {
-        match (entry.mine, entry.newest.reporter == self.node) {
+        match (entry.mine, entry.last_for_all.reporter == self.node) {
             (_, true) => LAST_PROBER_SITS_BACK,
             // If half of all nodes have reported it, none of them is the cause.
             (true, false) if entry.reporters < self.fleet.alive.div_ceil(2) => REPORTERS_SIT_BACK,
@@ -113,13 +116,18 @@ impl Knowledge {
     /// A node whose last attempt failed lets others lead first if the registry has answered any node, because the node itself may be the
     /// cause.
     pub(super) fn others_first(&self, request: &Request) -> Duration {
+        match self.replica.succeeded_at(request.target_keys.endpoint) {
+            Some(answered) if self.fails_itself(request) => answered + REPORTERS_SIT_BACK,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether this node's last attempt at any key of the request failed.
+    fn fails_itself(&self, request: &Request) -> bool {
         let fails = |backoff_key: &BackoffKeyId| {
             self.replica.own_report(*backoff_key).is_some_and(|own| matches!(own.report.finding, Finding::Failed(_)))
         };
-        match self.replica.succeeded_at(request.target_keys.endpoint) {
-            Some(answered) if request.target_keys.ids.iter().any(fails) => answered + REPORTERS_SIT_BACK,
-            _ => Duration::ZERO,
-        }
+        request.target_keys.ids.iter().any(fails)
     }
 
     /// Until when this node waits while another holds a lease about `backoff_key`. An answered manifest does not show that blobs are

@@ -27,7 +27,7 @@ impl Knowledge {
         let without_bus = self.without_bus.or(unanswered);
         if let Some(refusal) = without_bus
             .filter(|_| !exempt)
-            .and_then(|without_bus| self.still_held(now, request.asked_at, without_bus, &request.target_keys))
+            .and_then(|without_bus| self.still_held(now, without_bus, &request.target_keys))
         {
             return request.refuse(refusal);
         }
@@ -41,7 +41,7 @@ impl Knowledge {
             let running = RunningAttempt { by_own_rule: true, ..RunningAttempt::default() };
             return self.by_own_rule(now, request, &[]).unwrap_or_else(|| self.grant(now, id, request, running));
         }
-        let binding = self.binding(now, request.asked_at, &request.target_keys);
+        let binding = self.binding(now, &request.target_keys);
         if let Some(entry) = not_due(now, &binding) {
             self.lease_waits.pause(now, &request.target_keys.ids);
             return request.refuse(refusal_by(now, entry));
@@ -61,7 +61,7 @@ impl Knowledge {
     /// granted by this node's own rule.
     fn by_lease(&mut self, now: Duration, id: RequestId, request: &mut Request, binding: &[Entry], quiet: Option<Stage>) -> Decision {
         let (duty, clearance) = match binding.first() {
-            Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, entry, binding, self.others_first(request))),
+            Some(entry) => (Duty::Probe(entry.backoff_key.id()), self.probe(now, id, request, entry, binding)),
             None if self.resolved_lately(now, request) => (Duty::None, Clearance::Given),
             None => (Duty::Lead, self.one_of_three(now, id, request.target_keys.image, LeaseName::Lead, self.others_first(request))),
         };
@@ -119,7 +119,7 @@ impl Knowledge {
         let unanswered = self.misses > 0 && now < self.missed_last + DEADLINES.bus_back_within;
         let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.target_keys.target.view);
         let (binding, keeps) =
-            (self.binding(now, request.asked_at, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
+            (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }
@@ -136,12 +136,14 @@ impl Knowledge {
         }
         self.lease_waits.forget(&request.target_keys.ids);
         let steps = self.entries_of(now, &request.target_keys).map(|entry| {
-            // An entry that does not refuse all nodes yet is the same first failure, seen by one more node.
-            let step = if entry.refuses_all { entry.step + 1 } else { entry.step };
+            // An entry that few nodes report is the same first failure, seen by one more node.
+            let is_confirmed = entry.refuses_all && !entry.is_unconfirmed();
+            let step = if is_confirmed { entry.step + 1 } else { entry.step };
             (entry.backoff_key.id(), step)
         });
         let (duty, until) = (running.duty, running.until);
-        let running = RunningAttempt { begun: now, deadline, exempt: elected || released, steps: steps.collect(), ..running };
+        let (for_all, exempt) = (elected, elected || released);
+        let running = RunningAttempt { begun: now, deadline, for_all, exempt, steps: steps.collect(), ..running };
         request.wake = Some(now + DEADLINES.unanswered_after);
         request.state = State::RunningAttempt(running);
         Decision::Granted { duty, answer_by: deadline, until }

@@ -37,6 +37,8 @@ pub(super) struct Received {
     pub(super) date: Duration,
     /// Since when this reporter has had nothing but failures, as it reports.
     pub(super) failing_since: Duration,
+    /// When this reporter's last failing attempt for all nodes was, or its first failure if it made none.
+    pub(super) for_all_at: Duration,
     /// The failure; none: the report is a success. Kept next to the report, because a node goes through thousands of them.
     pub(super) claim: Option<Claim>,
 }
@@ -53,15 +55,16 @@ pub(super) struct Claim {
 
 impl Received {
     pub(super) fn new(report: Arc<Report>, date: Duration) -> Self {
-        let failing_for = report.finding.details().map(|details| details.failing_for).unwrap_or_default();
-        let failing_since = date.saturating_sub(failing_for);
+        let ago = report.finding.details().map(|details| (details.failing_for, details.for_all_ago));
+        let (failing_for, for_all_ago) = ago.unwrap_or_default();
+        let (failing_since, for_all_at) = (date.saturating_sub(failing_for), date.saturating_sub(for_all_ago));
         let claim = report.finding.details().map(|details| Claim {
             is_over: matches!(report.finding, Finding::Failed(_)),
             step: details.step,
             in_a_row: details.in_a_row,
             retry_after: details.retry_after,
         });
-        Self { report, date, failing_since, claim }
+        Self { report, date, failing_since, for_all_at, claim }
     }
 
     /// When the reporter last succeeded, if its report is a success or names one.
@@ -104,8 +107,10 @@ pub struct Entry {
     pub backoff_key: Arc<BackoffKey>,
     /// Whether it refuses all nodes until the next attempt. If not, too few nodes have reported it, and each of them goes by its own rule.
     pub refuses_all: bool,
-    /// The newest failure. Its message is the cause that people see, and its attempt names the epoch.
+    /// The newest failure. Its message is the cause that people see.
     pub newest: Arc<Report>,
+    /// The failure that the next attempt is counted from: see `Received::for_all_at`. Its attempt names the epoch.
+    pub last_for_all: Arc<Report>,
     /// The attempt of a success since, which no other node has confirmed.
     pub succeeded: Option<AttemptId>,
     /// When the newest failed, on this node's clock.
@@ -129,14 +134,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The attempt that opened the present epoch: the newest failure, or the success since. Its name is the name of the probe lease.
+    /// The attempt that opened the present epoch: the last failure for all nodes, or the success since. Its name is the name of the probe
+    /// lease.
     #[must_use]
     pub fn epoch(&self) -> AttemptId {
-        self.succeeded.unwrap_or(self.newest.attempt)
+        self.succeeded.unwrap_or(self.last_for_all.attempt)
     }
 
-    /// Whether one other node alone reports it. Such an entry delays attempts by `DEADLINES.unconfirmed_for` at most and refuses none: that
-    /// node may itself be the cause.
+    /// Whether one other node alone reports it. Such an entry refuses no attempt, because that node may itself be the cause: the next one
+    /// is due at once, and one of the nodes that wait makes it.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.reporters == 1 && !self.mine
     }
@@ -163,23 +169,28 @@ impl Entry {
         let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
         let failures: u64 = standing.iter().filter_map(|received| received.claim).map(|claim| u64::from(claim.in_a_row.max(1))).sum();
-        let due = if shared && reporters == 1 && !mine && !viewpoint.trusts_anyone {
-            // The first step of the reporter, counted from when it began to fail.
-            newest.failing_since + cadence::delay(&backoff_key, 1, None).min(DEADLINES.unconfirmed_for)
-        } else {
-            let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
-            newest.date + rest(&backoff_key, step, standing, newest, before) * doubled
+        // Nodes that fail for themselves, however often and however many, do not postpone the attempt that one of the others makes for all.
+        let last = *standing.iter().max_by_key(|received| (received.for_all_at, &received.report.reporter))?;
+        let others = standing.iter().filter(|received| received.report.reporter != last.report.reporter);
+        let last_of_another = others.max_by_key(|received| (received.for_all_at, &received.report.reporter)).copied();
+        let doubled = if viewpoint.endless { 1 << step.min(LAST_DOUBLING) } else { 1 };
+        let rest = rest(&backoff_key, step, standing, last, last_of_another) * doubled;
+        let is_unconfirmed = shared && reporters == 1 && !mine && !viewpoint.trusts_anyone;
+        let (due, lasts) = match is_unconfirmed {
+            true => (newest.failing_since, Duration::ZERO),
+            false => (last.for_all_at + rest, newest.date.saturating_sub(last.for_all_at)),
         };
-        // A node that repeats its failure postpones the next attempt of others by one delay, counted from the newest failure of another
-        // node. A prober may begin as much later as its deadline.
-        let repeated = before.filter(|_| newest.report.reporter != *viewpoint.node && retry_after(standing, newest).is_none());
-        let latest = repeated.map(|before| before.date + (due - newest.date) * 2 + DEADLINES.attempt_lease);
+        // A node that repeats its failure postpones the next attempt of others by one delay, counted from the last failure for all of
+        // another node. A prober may begin as much later as its deadline.
+        let repeated = last_of_another.filter(|_| last.report.reporter != *viewpoint.node && retry_after(standing, last).is_none());
+        let latest = repeated.map(|another| another.for_all_at + rest * 2 + DEADLINES.attempt_lease);
         // One node's success does not end several nodes' failures, but the next attempt is due, at the earliest after the first delay.
         let succeeded = unconfirmed.map(|(date, _)| date.max(newest.date + cadence::delay(&backoff_key, 1, None)));
         let next_attempt = [latest, succeeded].into_iter().flatten().fold(due, Duration::min);
         Some(Self {
             refuses_all: shared,
             newest: Arc::clone(&newest.report),
+            last_for_all: Arc::clone(&last.report),
             succeeded: unconfirmed.map(|(_, attempt)| attempt),
             failed_at: newest.date,
             before: before.map(|received| (received.date, received.report.reporter.clone())),
@@ -189,7 +200,7 @@ impl Entry {
             step,
             failures,
             next_attempt,
-            matters_until: due + OUTLIVES,
+            matters_until: due + lasts + OUTLIVES,
             mine,
         })
     }
@@ -256,22 +267,22 @@ fn step(standing: &[&Received]) -> u32 {
     if standing.len() > 1 { highest.min(second.saturating_add(1)) } else { highest }
 }
 
-/// The delay until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node reports the failure. If the
-/// two newest reporters each state one, the longer counts, up to the delay without it.
-fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], newest: &Received, before: Option<&&Received>) -> Duration {
-    let least = if newest.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
+/// The delay from the last failure for all until the next attempt. `Retry-After` counts in full if two nodes report it, or if only one node
+/// reports the failure. If the last two nodes that failed for all each state one, the longer counts, up to the delay without it.
+fn rest(backoff_key: &BackoffKey, step: u32, standing: &[&Received], last: &Received, another: Option<&Received>) -> Duration {
+    let least = if last.claim.is_some_and(|claim| claim.is_over) { Duration::ZERO } else { UNANSWERED_REST_LEAST };
     let unasked = cadence::delay(backoff_key, step, None).max(least);
     let asked = |asked| cadence::delay(backoff_key, step, Some(asked));
     let stated = |received: &Received| received.claim.and_then(|claim| claim.retry_after);
-    let both = stated(newest).zip(before.and_then(|before| stated(before))).map(|(last, before)| asked(last.max(before)).min(unasked));
-    retry_after(standing, newest).map(asked).max(both).unwrap_or(unasked)
+    let both = stated(last).zip(another.and_then(stated)).map(|(last, another)| asked(last.max(another)).min(unasked));
+    retry_after(standing, last).map(asked).max(both).unwrap_or(unasked)
 }
 
-/// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the newest failure.
-fn retry_after(standing: &[&Received], newest: &Received) -> Option<Duration> {
+/// The `Retry-After` that two nodes report, or that the only reporter reports. Counted from the last failure for all.
+fn retry_after(standing: &[&Received], last: &Received) -> Option<Duration> {
     let until = |received: &&Received| Some(received.date + received.claim?.retry_after?.min(RETRY_AFTER_MAX));
     let mut until: Vec<Duration> = standing.iter().filter_map(until).collect();
     until.sort_unstable();
     let vouched = if standing.len() > 1 { until.iter().rev().nth(1) } else { until.last() };
-    vouched.map(|until| until.saturating_sub(newest.date)).filter(|left| !left.is_zero())
+    vouched.map(|until| until.saturating_sub(last.for_all_at)).filter(|left| !left.is_zero())
 }

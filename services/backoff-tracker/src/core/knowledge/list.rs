@@ -47,7 +47,7 @@ impl Knowledge {
             .iter()
             .filter(|backoff_key| !self.is_exempt(now, backoff_key.view()))
             .filter_map(|backoff_key| self.entry(now, backoff_key.id()));
-        self.refusing(now, entries).map(|entry| entry.next_attempt.saturating_sub(now)).max()
+        entries.filter(|entry| entry.refuses_all).map(|entry| entry.next_attempt.saturating_sub(now)).max()
     }
 
     pub(super) fn listed(&self, now: Duration, entry: &Entry) -> BackoffEntry {

@@ -210,7 +210,7 @@ impl Knowledge {
             self.effects.push(Effect::Answer(id, Decision::Refused(refusal)));
             return;
         }
-        self.requests.add(id, Request::new(now, key, target_keys));
+        self.requests.add(id, Request::new(key, target_keys));
         self.touched.insert(id);
     }
 

@@ -98,18 +98,23 @@ impl Knowledge {
     /// The details as far as they are known before the attempt has an answer.
     pub(super) fn details_without_answer(&self, running: &RunningAttempt, id: BackoffKeyId, message: String) -> FailureDetails {
         let step = running.steps.get(&id).copied().unwrap_or(1);
-        let (failing_for, succeeded_ago) = (self.failing_for(id, running.begun), self.succeeded_ago(id, running.begun));
-        FailureDetails { message, step, failing_for, succeeded_ago, ..FailureDetails::default() }
+        let (failing_since, for_all_at) = self.failing_since(id).unwrap_or((running.begun, running.begun));
+        let for_all_at = if running.for_all { running.begun } else { for_all_at };
+        let ago = |date| running.begun.saturating_sub(date);
+        let (failing_for, for_all_ago, succeeded_ago) = (ago(failing_since), ago(for_all_at), self.succeeded_ago(id, running.begun));
+        FailureDetails { message, step, failing_for, for_all_ago, succeeded_ago, ..FailureDetails::default() }
     }
 
-    /// How long before `date` this node has had nothing but failures.
-    fn failing_for(&self, backoff_key: BackoffKeyId, date: Duration) -> Duration {
-        let since = match self.unpublished.failure(backoff_key) {
-            Some((details, failed_at)) => Some(failed_at.saturating_sub(details.failing_for)),
+    /// Since when this node has had nothing but failures, and when the last of them was that it had for all nodes; none if it does not fail.
+    fn failing_since(&self, backoff_key: BackoffKeyId) -> Option<(Duration, Duration)> {
+        match self.unpublished.failure(backoff_key) {
+            Some((details, failed_at)) => Some((failed_at.saturating_sub(details.failing_for), failed_at.saturating_sub(details.for_all_ago))),
             None if self.unpublished.has_succeeded(backoff_key) => None,
-            None => self.replica.own_report(backoff_key).filter(|own| own.claim.is_some()).map(|own| own.failing_since),
-        };
-        since.map(|since| date.saturating_sub(since)).unwrap_or_default()
+            None => {
+                let own = self.replica.own_report(backoff_key).filter(|own| own.claim.is_some())?;
+                Some((own.failing_since, own.for_all_at))
+            }
+        }
     }
 
     /// How long before `date` this node's last success was.

@@ -22,11 +22,12 @@ impl Knowledge {
             return self.check_by_own_rule(now, &key, peek);
         };
         let target_keys = self.target_keys(target);
-        let binding = if self.is_without_bus() { vec![] } else { self.binding(now, now, &target_keys) };
+        let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
         let exempt = self.is_exempt(now, &target_keys.target.view);
-        let not_due = || not_due(now, &binding).map(|entry| refusal_by(now, entry));
-        // A failure that one other node alone reports refuses nothing here: the request for clearance waits for it instead.
-        let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, now, without_bus, &target_keys));
+        // A failure that one other node alone reports is due and refuses nothing, but whoever looks wants to know of it.
+        let holding = || not_due(now, &binding).or_else(|| binding.iter().find(|entry| entry.is_unconfirmed()));
+        let not_due = || holding().map(|entry| refusal_by(now, entry));
+        let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, without_bus, &target_keys));
         let refusing = without_bus.or_else(not_due).filter(|refusal| peek || !refusal.unconfirmed);
         if let Some(refusal) = refusing {
             let count = u64::from(!peek);

@@ -54,6 +54,9 @@ pub struct FailureDetails {
     pub in_a_row: u32,
     /// The time since this node's first failure without a success of its own in between; zero: this is the first.
     pub failing_for: Duration,
+    /// How long before this failure the node's last failing attempt for all nodes (one with a lease) was, or its first failure if it made
+    /// none; zero: this is that attempt. Only such attempts postpone the next one.
+    pub for_all_ago: Duration,
     /// How long before this failure the node's last success was, if it is kept. Otherwise this report, which replaces that of the success,
     /// would hide from other nodes that the registry still serves.
     pub succeeded_ago: Option<Duration>,
@@ -69,6 +72,7 @@ impl FailureDetails {
         self.step = self.step.clamp(1, MAX_STEP);
         self.in_a_row = self.in_a_row.clamp(1, MAX_STEP);
         self.failing_for = self.failing_for.min(OLDEST);
+        self.for_all_ago = self.for_all_ago.min(self.failing_for);
         self.succeeded_ago = self.succeeded_ago.map(|ago| ago.max(self.failing_for)).filter(|ago| *ago <= KEPT_FOR);
         self
     }

@@ -13,8 +13,6 @@ use super::target::TargetKeys;
 
 #[derive(Debug)]
 pub(super) struct Request {
-    /// When the node first asked.
-    pub(super) asked_at: Duration,
     /// The local key that counts: of all its keys the one that is refused the shortest.
     pub(super) key: LocalKey,
     pub(super) other_keys: Vec<LocalKey>,
@@ -65,6 +63,8 @@ pub(super) struct RunningAttempt {
     pub(super) others_answered: bool,
     /// Whether the node's own rule allowed it, without clearance. Its failure then changes that rule's delay.
     pub(super) by_own_rule: bool,
+    /// Whether the node made it for all nodes, with a lease.
+    pub(super) for_all: bool,
     /// Whether the fleet elected or released it. Its failure does not make the floor's delay longer.
     pub(super) exempt: bool,
 }
@@ -91,9 +91,8 @@ impl RunningAttempt {
 }
 
 impl Request {
-    pub(super) fn new(asked_at: Duration, key: LocalKey, target_keys: TargetKeys) -> Self {
+    pub(super) fn new(key: LocalKey, target_keys: TargetKeys) -> Self {
         Self {
-            asked_at,
             key,
             other_keys: Vec::new(),
             target_keys,
@@ -176,7 +175,7 @@ mod tests {
     fn request_uses_the_caller_key_with_the_shortest_delay() {
         let seconds: BTreeMap<LocalKey, u64> = [(key("a"), 300), (key("b"), 10)].into();
         let held = |key: &LocalKey| seconds.get(key).copied().map(Duration::from_secs);
-        let mut request = Request::new(Duration::ZERO, key("a"), TargetKeys::new(Target::default()));
+        let mut request = Request::new(key("a"), TargetKeys::new(Target::default()));
         // Each question follows the one before, and its keys come in any order.
         for (keys, changed, chosen) in [
             (vec!["a"], false, "a"),

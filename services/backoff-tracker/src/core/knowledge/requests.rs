@@ -293,7 +293,7 @@ mod tests {
     fn apply(knowledge: &mut Knowledge, model: &mut Model, act: &Act) {
         match act.clone() {
             Act::Add(id, image, wake) => {
-                let mut request = Request::new(Duration::ZERO, LocalKey { pod: None, image: "a:1".to_owned() }, target_keys(image));
+                let mut request = Request::new(LocalKey { pod: None, image: "a:1".to_owned() }, target_keys(image));
                 request.wake = seconds(wake);
                 knowledge.requests.add(RequestId(id), request);
                 model.entry(id).or_insert((image, wake, false));

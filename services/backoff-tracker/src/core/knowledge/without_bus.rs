@@ -28,11 +28,10 @@ impl Knowledge {
     pub(super) fn still_held(
         &self,
         now: Duration,
-        asked_at: Duration,
         without_bus: WithoutBus,
         target_keys: &TargetKeys,
     ) -> Option<Refusal> {
-        let binding = self.binding(now, asked_at, target_keys).into_iter();
+        let binding = self.binding(now, target_keys).into_iter();
         let holding = binding.filter_map(|entry| Some((self.held_without_bus_until(&entry, without_bus)?, entry)));
         let (next_attempt, entry) = holding.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;
         Some(Refusal { next_attempt, ..refusal_by(now, &entry) })
@@ -49,7 +48,7 @@ impl Knowledge {
         }
         let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
         if entry.is_unconfirmed() {
-            return Some(entry.next_attempt + turn);
+            return Some(entry.failing_since + DEADLINES.unconfirmed_for + turn);
         }
         let due = if entry.backoff_key.class() == FailureClass::RateLimited {
             entry.next_attempt
