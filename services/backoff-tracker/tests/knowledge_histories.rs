@@ -16,7 +16,7 @@ use proptest::prelude::*;
 const BEGINS: Duration = Duration::from_secs(10_000);
 /// An attempt without an answer for this long is reported meanwhile.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
-const REPORTERS: u8 = 5;
+const REPORTERS: u8 = 4;
 const KEYS: u8 = 7;
 
 fn key_in_view(number: u8) -> KeyInView {
@@ -48,21 +48,23 @@ fn milliseconds(most: u64) -> impl Strategy<Value = Duration> {
     (0..most).prop_map(Duration::from_millis)
 }
 
-fn event() -> impl Strategy<Value = Event> {
+/// Most events are on the key `often`, so that one node may have ten reports on one key.
+fn event(often: u8) -> impl Strategy<Value = Event> {
+    let key_number = || prop_oneof![4 => Just(often), 1 => 0..KEYS];
     let details = (1..6_u32, proptest::option::weighted(0.3, milliseconds(90_000)), 0..3_u8).prop_map(|(step, retry_after, repository)| {
         let repository = repository.to_string();
         FailureDetails { message: "m".to_owned(), step, retry_after, repository, in_a_row: step, ..FailureDetails::default() }
     });
-    let attempt = (0..REPORTERS, 0..KEYS, milliseconds(6_000), proptest::option::weighted(0.7, details));
+    let attempt = (0..REPORTERS, key_number(), milliseconds(6_000), proptest::option::weighted(0.7, details));
     prop_oneof![
         12 => attempt.prop_map(|(reporter, key_number, takes, failure)| Event::Attempt { reporter, key_number, takes, failure }),
-        1 => (0..KEYS).prop_map(Event::Cleared),
+        1 => key_number().prop_map(Event::Cleared),
     ]
 }
 
 /// Events, and how long after the one before each begins.
 fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
-    proptest::collection::vec((milliseconds(12_000), event()), 1..25)
+    (0..KEYS).prop_flat_map(|often| proptest::collection::vec((milliseconds(12_000), event(often)), 1..60))
 }
 
 /// What happens to a message on its way to a node.

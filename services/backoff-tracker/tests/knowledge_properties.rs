@@ -45,18 +45,20 @@ fn keys_in_view() -> [KeyInView; 8] {
 fn finding() -> impl Strategy<Value = Finding> {
     // Also values within two hours, because most values are cut to one hour.
     let retry_after = proptest::option::of(prop_oneof![any::<u64>(), 0..7_200_000_u64]);
+    let ago = || prop_oneof![Just(0), any::<u64>(), 0..7_200_000_u64];
     let succeeded_ago = proptest::option::of(any::<u64>());
-    let details =
-        (any::<u32>(), retry_after, succeeded_ago, 0..3_u8).prop_map(|(step, retry_after, succeeded_ago, repository)| FailureDetails {
+    let details = (any::<u32>(), retry_after, (ago(), ago()), succeeded_ago, 0..3_u8).prop_map(
+        |(step, retry_after, (failing_for, for_all_ago), succeeded_ago, repository)| FailureDetails {
             message: "m".to_owned(),
             step,
             retry_after: retry_after.map(Duration::from_millis),
             repository: repository.to_string(),
             in_a_row: step,
-            failing_for: Duration::ZERO,
-            for_all_ago: Duration::ZERO,
+            failing_for: Duration::from_millis(failing_for),
+            for_all_ago: Duration::from_millis(for_all_ago),
             succeeded_ago: succeeded_ago.map(Duration::from_millis),
-        });
+        },
+    );
     prop_oneof![
         2 => Just(Finding::Succeeded),
         4 => details.clone().prop_map(|details| Finding::Failed(details.bounded())),

@@ -46,9 +46,12 @@ fn single_reporter_does_not_corroborate() {
 #[test]
 fn repeated_reports_of_one_node_count_as_one() {
     let mut node = Node::of(1_000);
-    for _ in 0..10 {
-        node.receive("n1", endpoint(), failed(1));
+    for number in 1..=1_000 {
+        node.now += Duration::from_millis(10);
+        node.receive("n1", endpoint(), failed(number));
     }
+    assert_eq!((node.core.counts().reports, node.core.counts().reports_received_total), (1, 1_000));
+    assert_eq!(node.core.entries(node.now).iter().map(|entry| entry.reporters).collect::<Vec<_>>(), [1]);
     node.ask();
     assert!(node.is_clear());
 }

@@ -138,7 +138,18 @@ async fn impossible_times_are_clamped() {
         let held = matches!(fleet.nodes[0].check(&image).await, BackoffAnswer::Refused(held) if held.next_attempt_ms == 0);
         assert_eq!(held, written_ms > 0, "written in 1970 it is old, written in the future it is new");
     }
-    assert!(fleet.nodes[0].counts().await.shared.reports_clamped_total >= 2);
+    for (number, failing_for_ms, succeeded_ago_ms) in [(1, u64::MAX, None), (2, 0, Some(u64::MAX)), (3, u64::MAX, Some(u64::MAX))] {
+        let image = format!("r.example/d:{number}");
+        let (key, stored) = report("n6", &image);
+        put(&fleet, &key, encode(&StoredReport { failing_for_ms, succeeded_ago_ms, ..stored }).unwrap()).await;
+        if let BackoffAnswer::Refused(held) = fleet.nodes[0].check(&image).await {
+            assert!(held.next_attempt_ms <= 4_000, "{failing_for_ms} {succeeded_ago_ms:?}: {held:?}");
+        }
+        pass(4_100).await;
+        assert_eq!(fleet.nodes[0].check(&image).await, BackoffAnswer::Allowed, "{failing_for_ms} {succeeded_ago_ms:?}");
+    }
+    let counts = fleet.nodes[0].counts().await.shared;
+    assert!(counts.reports_clamped_total >= 2 && counts.reports_refused_total == 0, "{counts:?}");
 }
 
 #[actix::test]

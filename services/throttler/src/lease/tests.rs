@@ -103,6 +103,21 @@ async fn a_lease_that_is_not_renewed_and_does_not_end_is_deleted_after_two_terms
 }
 
 #[tokio::test(start_paused = true)]
+async fn forged_lease_with_the_highest_epoch_ends_as_any_other() {
+    let clock = Clock::simulated(WALL);
+    let bus = MemoryBus::new(clock.clone());
+    let (a, liar) = (of(&bus, &clock, "a", "1"), of(&bus, &clock, "liar", "2"));
+    let forged = StoredLease { of: "owner".to_owned(), epoch: u64::MAX, ..StoredLease::of_node("liar".parse().expect("a name")) };
+    let (bucket, value) = (liar.store.bucket().await.expect("a bucket"), encode(&forged).expect("it fits").into());
+    bucket.put(&Keys::of("owner").lead, value, Some(DEADLINES.leader_lease)).await.expect("it is stored");
+    let answer = a.campaign("owner".to_owned(), false, true).await;
+    assert!(matches!(answer, Input::Lead { leader: Some((_, u64::MAX)), .. }), "{answer:?}");
+    later(4).await;
+    let next = lead(&a).await.expect("the lease has run out");
+    assert!(matches!(keep(&a, next.epoch).await, Input::LeaseKept { .. }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_bucket_delays_the_next_leader_by_one_lease_and_it_learns() {
     // After how many seconds the node asks, whether it leads, and whether it has nothing to learn.
     for (waited, leads, first) in [(0, false, false), (2, false, false), (3, true, false), (5, true, false), (6, true, true)] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clock::{Now, Random};
 use contract::messages::throttler::{BudgetAnswer, BudgetRenewed, BudgetReturned, GrantBudget, KnownLimits, RegistryLimit};
 use contract::policy::Caps;
-use contract::{NodeName, PermitId};
+use contract::{DEADLINES, NodeName, PermitId};
 use throttler::core::budget::{BudgetPolicy, BudgetReply, BudgetRequest, Budgets, Effect, Input, Term};
 
 use super::world::OWNER;
@@ -287,6 +287,27 @@ fn answer_from_before_a_return_does_not_change_what_the_pull_has_shown() {
         node.step(at(70), replied(asked, granted(none())));
         assert!(!node.knows_quota(at(70), OWNER));
     }
+}
+
+/// A node has forged the lease and answers with the highest epoch there is. Then its lease ends, and another node leads.
+#[test]
+fn forged_epoch_holds_up_the_next_leader_for_two_leases_at_most() {
+    let (mut random, owner) = (Random::seeded(1), || OWNER.to_owned());
+    let [liar, next]: [NodeName; 2] = ["liar", "n9"].map(|name| name.parse().unwrap());
+    let mut node = Budgets::new("n0".parse().unwrap(), BudgetPolicy::default(), Random::seeded(2));
+    node.step(at(0), Input::Want { owner: owner(), permit: PermitId::random(&mut random) });
+    let led_by = |leader: &NodeName, epoch| Input::Lead { owner: owner(), leader: Some((leader.clone(), epoch)) };
+    let asked = call(&node.step(at(0), led_by(&liar, u64::MAX)), |call| matches!(call, BudgetRequest::Grant(_)));
+    let (known, caps) = (KnownLimits::default(), Caps::NONE);
+    let queued = BudgetAnswer::Queued { epoch: u64::MAX, ahead: u64::MAX, wait_ms: 3_600_000, known, caps };
+    node.step(at(10), replied(asked, BudgetReply::Granted(queued)));
+    let asks_the_next = |ms: &u64| {
+        let effects = node.step(at(*ms), led_by(&next, 8));
+        effects.iter().any(|effect| matches!(effect, Effect::Call { to, .. } if *to == next))
+    };
+    let asked_at = (250..20_000).step_by(250).find(asks_the_next);
+    let two_leases = 2 * DEADLINES.leader_lease;
+    assert!(asked_at.is_some_and(|ms| Duration::from_millis(ms) <= two_leases + Duration::from_millis(250)), "{asked_at:?}");
 }
 
 fn is_renewal(call: &BudgetRequest) -> bool {

@@ -100,6 +100,23 @@ fn last_pull_that_reports_leave_is_not_granted() {
 }
 
 #[test]
+fn quota_that_shrinks_below_the_permits_that_are_out_allows_no_more_until_enough_are_back() {
+    let mut quota = Quota::new(None);
+    let out = |open| Out { open, since: Some(at(11)) };
+    for name in ["a", "b"] {
+        quota.learn(at(10), &node(name), Some(at(9)), &[left(50)], OUT);
+    }
+    assert_eq!(passed_over(&quota, at(11), out(20)), Some(vec![]));
+    quota.learn(at(12), &node("c"), Some(at(11)), &[left(5)], out(20));
+    for (now, open, is_allowed) in [(12, 20, false), (100, 19, false), (3_600, 5, false), (3_600, 4, true)] {
+        assert_eq!(passed_over(&quota, at(now), out(open)).is_some(), is_allowed, "{open} are out after {now} s");
+    }
+    quota.learn(at(3_601), &node("a"), Some(at(3_600)), &[left(0)], out(4));
+    assert_eq!(passed_over(&quota, at(3_602), out(4)), None);
+    assert!(quota.known(at(3_602), out(4)).limits.iter().all(|limit| limit.remaining == 0));
+}
+
+#[test]
 fn pull_of_an_earlier_leader_shows_no_new_window() {
     let mut quota = Quota::new(None);
     quota.learn(at(10), &node("a"), None, &[left(0)], OUT);
