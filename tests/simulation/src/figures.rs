@@ -21,6 +21,8 @@ pub struct Figures {
     pub last_served_s: Option<f64>,
     /// Seconds from the end of the trouble until the last node was served.
     pub last_served_after_recovery_s: Option<f64>,
+    /// The longest time in seconds in which a node that waited for its image made no request.
+    pub longest_pause_s: f64,
     /// Healthy nodes that waited, while the registry would have served them, more than 10 s longer than the budget needs for all
     /// nodes.
     pub refused_on_healthy_nodes: u64,
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     fn peak(at_ms: &[u64]) -> u64 {
-        let begun = |at: &u64| Request { at: Duration::from_millis(*at), begins: true, failing: false };
+        let begun = |at: &u64| Request { at: Duration::from_millis(*at), node: 0, begins: true, failing: false };
         let requests: Vec<Request> = at_ms.iter().map(begun).collect();
         peak_per_second(&requests)
     }

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn column_shows_the_highest_second_in_it() {
-        let request = |second, failing| Request { at: Duration::from_secs(second), begins: true, failing };
+        let request = |second, failing| Request { at: Duration::from_secs(second), node: 0, begins: true, failing };
         let end_s = 2.0 * columns_wide() as f64;
         let columns = columns(&[request(0, true), request(1, false), request(1, false), request(2, true)], end_s);
         assert_eq!(columns[0], Column { all: 2, failing: 1 });

@@ -41,6 +41,8 @@ pub struct Registry {
 pub struct Request {
     /// When the request arrived.
     pub at: Duration,
+    /// The number of the node that made it.
+    pub node: usize,
     /// Whether it is the first request of a pull.
     pub begins: bool,
     /// Whether it was answered with a status of 400 or above, refused, or not answered.
@@ -100,7 +102,7 @@ impl Registry {
             None => (self.answer(now, node, stage), Vec::new()),
         };
         let stages = self.scenario.stages();
-        self.requests.push(Request { at: now, begins: stages.first() == Some(&stage), failing: answer != Answer::Served });
+        self.requests.push(Request { at: now, node, begins: stages.first() == Some(&stage), failing: answer != Answer::Served });
         if answer == Answer::Served && stages.last() == Some(&stage) {
             self.served[node].get_or_insert(now);
         }
@@ -167,6 +169,22 @@ impl Registry {
         well.map(|node| Some(self.served[node]?.saturating_sub(self.asked[node]?))).max_by_key(|wait| wait.unwrap_or(Duration::MAX))?
     }
 
+    /// The longest time in which a node that wanted its image and did not have it made no request: from when it wanted it or from its last
+    /// request until its next request, or until the end of the run. A wait for clearance or for the budget counts.
+    #[must_use]
+    pub fn longest_pause(&self, end: Duration) -> Duration {
+        let mut since = self.asked.clone();
+        let mut longest = Duration::ZERO;
+        for request in &self.requests {
+            let before = since[request.node].replace(request.at).unwrap_or(request.at);
+            if self.served[request.node].is_none_or(|served| request.at <= served) {
+                longest = longest.max(request.at.saturating_sub(before));
+            }
+        }
+        let waiting = since.iter().zip(&self.served).filter(|(_, served)| served.is_none());
+        waiting.filter_map(|(since, _)| *since).map(|since| end.saturating_sub(since)).fold(longest, Duration::max)
+    }
+
     /// The figures of the run that ended at `end`.
     #[must_use]
     pub fn figures(&self, end: Duration) -> Figures {
@@ -178,6 +196,7 @@ impl Registry {
             served: self.served.iter().flatten().count() as u64,
             last_served_s: self.last_well_served().map(round),
             last_served_after_recovery_s: recovered.zip(self.last_served()).map(|(recovered, last)| round(last.saturating_sub(recovered))),
+            longest_pause_s: round(self.longest_pause(end)),
             refused_on_healthy_nodes: (0..self.served.len()).filter(|node| self.held_too_long(*node, end)).count() as u64,
         }
     }
@@ -215,6 +234,21 @@ mod tests {
         assert_eq!(registry.request(Duration::from_secs(9), 5, Stage::Manifest).answer, Answer::Served);
         let figures = registry.figures(Duration::from_secs(60));
         assert_eq!((figures.refused_on_healthy_nodes, figures.served, figures.failing_requests), (0, 1, 1));
+    }
+
+    #[test]
+    fn pause_lasts_until_the_next_request_and_that_of_a_node_without_its_image_until_the_end() {
+        let mut registry = Registry::new(Scenario::SickNode, 6, TIME_OUT, 1);
+        let [s2, s5, s9, s11, s30, s40] = [2, 5, 9, 11, 30, 40].map(Duration::from_secs);
+        assert_eq!(registry.longest_pause(s40), Duration::ZERO, "no node wants anything");
+        registry.wanted(s2, 0);
+        registry.wanted(s2, 5);
+        registry.request(s5, 5, Stage::Manifest);
+        assert_eq!((registry.longest_pause(s2), registry.longest_pause(s9)), (s5 - s2, s9 - s2), "node 5 is served, node 0 still waits");
+        registry.request(s9, 0, Stage::Manifest);
+        registry.request(s11, 0, Stage::Manifest);
+        assert_eq!(registry.longest_pause(s11), s9 - s2);
+        assert_eq!((registry.longest_pause(s30), registry.longest_pause(s40)), (s30 - s11, s40 - s11), "it is never served");
     }
 
     #[test]

@@ -230,9 +230,10 @@ fn overloaded_registry_gets_about_as_many_requests_as_its_capacity() {
 
 #[test]
 fn brownout_costs_seconds_and_no_more_requests_than_fail_by_chance() {
-    let (_, figures) = storm_of(Scenario::Brownout, 1_000, Duration::from_secs(180));
+    let (run, figures) = storm_of(Scenario::Brownout, 1_000, Duration::from_secs(180));
     assert!(figures.served == 1_000 && figures.last_served_s <= Some(90.0), "{figures:?}");
     assert!(figures.failing_requests <= 1_200, "{figures:?}");
+    assert!(run.longest_pause <= Duration::from_secs(15), "a standing pull made no attempt for {:?}: {figures:?}", run.longest_pause);
 }
 
 #[test]

@@ -20,10 +20,11 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-const SIDE: [&str; 7] = [
+const SIDE: [&str; 8] = [
     "failing_requests",
     "last_served_after_recovery_s",
     "last_served_s",
+    "longest_pause_s",
     "peak_per_second",
     "refused_on_healthy_nodes",
     "requests",

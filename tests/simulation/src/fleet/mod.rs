@@ -59,6 +59,8 @@ pub struct Run {
     pub hash: u64,
     /// The most unanswered resolutions at any time.
     pub most_hanging: usize,
+    /// The longest time in which a node that waited for its image made no request: see [`Registry::longest_pause`].
+    pub longest_pause: Duration,
     /// How many reports were written.
     pub reports: u64,
     /// How many times nodes asked for a lease.
@@ -122,6 +124,7 @@ pub fn run(scenario: Scenario, nodes: usize, end: Duration, seed: u64, options: 
     }
     Run {
         known_and_unknown_waits: simulation.known_and_unknown_waits(),
+        longest_pause: simulation.registry.longest_pause(end),
         registry: simulation.registry,
         hash: simulation.hash,
         most_hanging: simulation.most_hanging,
