@@ -15,6 +15,8 @@ pub const DEADLINES: Deadlines = Deadlines {
     clearance_watched_every: s(10),
     max_wait: s(10),
     unanswered_after: s(2),
+    silence_held_for: ms(2_500),
+    served_lately: s(10),
     attempt_lease: s(15),
     attempt_lease_answer: AnswerWithin { least: ms(250), most: ms(750) },
     unconfirmed_for: s(4),
@@ -77,6 +79,12 @@ pub struct Deadlines {
     pub max_wait: Duration,
     /// A resolution without an answer for this long is reported.
     pub unanswered_after: Duration,
+    /// How long a budget leader holds pulls back from a registry that has fallen silent. By then the back-off trackers know of it. A
+    /// registry whose answers are seen only when its pulls end is held up no longer than this.
+    pub silence_held_for: Duration,
+    /// A registry that has served any node within this time is not down: it serves some requests, and its budget slows down. After a longer
+    /// time without a success, the budget finds its rate anew with the first answer, because what it had found is out of date.
+    pub served_lately: Duration,
     /// The term of the lease of a probe, a lead or a slot. It is never renewed.
     pub attempt_lease: Duration,
     /// The bus's answer about such a lease. On a slower bus a node uses its own rule: if leases, permits and reports take 1 s or more each,
@@ -155,7 +163,7 @@ impl Deadlines {
 
     /// Everything that must hold.
     #[must_use]
-    pub const fn relations(&self) -> [Relation; 24] {
+    pub const fn relations(&self) -> [Relation; 26] {
         // A leader dies when a waiting node has just been answered: the node asks again, misses three answers, and then finds or becomes
         // the next leader.
         let leader_replaced = sum(&[self.budget_asked_again, times(self.leader_answer.least, 3), self.leader_lease, self.campaign]);
@@ -167,6 +175,12 @@ impl Deadlines {
             relation("the tracker has asked the bus before a caller gives up", self.attempt_lease_answer.most, self.max_wait),
             relation("a failure is reported before its lease is over", times(self.unanswered_after, 2), self.attempt_lease),
             relation("a hanging attempt is reported while one report still delays others", self.unanswered_after, self.unconfirmed_for),
+            relation(
+                "a silent registry is reported before its budget lets pulls begin again",
+                self.unanswered_after,
+                self.silence_held_for,
+            ),
+            relation("a silent registry is asked again while it may still be one that serves", self.silence_held_for, self.served_lately),
             relation("an attempt begins well before its lease is over", times(self.attempt_lease_answer.most, 3), self.attempt_lease),
             relation("a node goes alone no sooner than known entries cease to count", self.bus_back_within, self.alone_after),
             relation("two renewals of a budget leader may be lost", times(self.leader_lease_renewed_every, 3), self.leader_lease),
@@ -251,6 +265,11 @@ mod tests {
     fn a_time_that_breaks_a_relation_is_found() {
         let table = [
             (Deadlines { permit_renewed_every: s(11), ..DEADLINES }, "two renewals of a node's own permit may be lost"),
+            (
+                Deadlines { silence_held_for: ms(1_999), ..DEADLINES },
+                "a silent registry is reported before its budget lets pulls begin again",
+            ),
+            (Deadlines { served_lately: s(2), ..DEADLINES }, "a silent registry is asked again while it may still be one that serves"),
             (Deadlines { max_wait: ms(700), ..DEADLINES }, "the tracker has asked the bus before a caller gives up"),
             (Deadlines { campaign: s(7), ..DEADLINES }, "a dead leader is replaced before nodes go alone"),
             (Deadlines { alive_for: s(29), ..DEADLINES }, "two reports that a node is alive may be lost"),

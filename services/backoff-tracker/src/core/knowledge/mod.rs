@@ -57,6 +57,8 @@ mod without_bus;
 
 use std::time::Duration;
 
+use contract::DEADLINES;
+
 pub use backoff_key::{BackoffKey, BackoffKeyId, KeyInView, Reach, hash128};
 pub use cadence::{LONGEST, delay};
 pub use clears::Clearing;
@@ -76,6 +78,6 @@ pub use report::{FailureDetails, Finding, MAX_MESSAGE_BYTES, Report};
 /// If a registry has answered no node for this long, only a few nodes ask it until it answers.
 pub const QUIET_AFTER: Duration = Duration::from_secs(30);
 /// If a registry has served any node within this time, it is not down: it serves some requests, and the fleet's budget slows down instead.
-pub const SERVED_LATELY: Duration = Duration::from_secs(10);
+pub const SERVED_LATELY: Duration = DEADLINES.served_lately;
 /// If any node has resolved an image within this time, the image is pulled without waiting for a leader.
 pub const RESOLVED_LATELY: Duration = Duration::from_secs(60);

@@ -25,7 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use contract::NodeName;
+use contract::{DEADLINES, NodeName};
 
 use self::cuts::{CUT, CUT_FIRST, SETTLES};
 use self::failures::{FAILING_SHARE, RECENT};
@@ -38,7 +38,7 @@ const START_LEAST: f64 = 5.0;
 /// A budget that nobody asked for this long begins anew.
 const IDLE: Duration = Duration::from_secs(30);
 /// A registry that served nobody for this long begins anew with its first answer, because what was found is out of date.
-const DOWN: Duration = Duration::from_secs(10);
+const DOWN: Duration = DEADLINES.served_lately;
 /// A registry also begins anew with its first answer if this share of the answers failed before a cut and none was served since.
 const NEARLY_ALL: f64 = 0.9;
 /// How often the rate doubles.

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use contract::DEADLINES;
+
 /// A registry is silent if no answer has come for as long as this many answers took to come before.
 const ANSWERS: usize = 20;
 /// The silence must also last for this many times as long as an answer takes.
@@ -15,9 +17,8 @@ const ANSWER_TIMES: u32 = 2;
 const LEAST: Duration = Duration::from_millis(250);
 /// This many pulls must have waited for an answer for that long.
 pub(super) const PULLS: usize = 10;
-/// How long silence holds pulls back. By then the back-off tracker knows of it, because it reports an attempt as unanswered after 2 s. A
-/// registry whose answers are seen only when its pulls end is held up no longer than this.
-const HELD_FOR: Duration = Duration::from_millis(2_500);
+/// How long silence holds pulls back.
+const HELD_FOR: Duration = DEADLINES.silence_held_for;
 /// Each answer changes the usual length by one part in this many.
 const USUAL_FOLLOWS: u32 = 8;
 
