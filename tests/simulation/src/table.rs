@@ -100,9 +100,14 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
         Scenario::RollOutDown | Scenario::RollOutErrors | Scenario::RollOutHang => {
             vec![bar(Figure::Failing, 100.0 + scenario.fail_before_known() as f64), bar(Figure::LastServed, after_an_outage(release))]
         }
-        Scenario::RateLimit => vec![],
+        // A probe for each Retry-After, and the requests of the first second.
+        Scenario::RateLimit => vec![bar(Figure::Failing, 15.0), bar(Figure::LastServed, after_a_rate_limit(release))],
         Scenario::HubQuota => vec![bar(Figure::Failing, 0.0)],
-        Scenario::RollOut => vec![bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)],
+        Scenario::RollOut => {
+            // The budget uses 0.9 of its cap, and begins below it.
+            let last_served = (1.5 + 1.2 * release).max(BEGINS_WITHIN);
+            vec![bar(Figure::LastServedAtAll, last_served), bar(Figure::Failing, 0.0), bar(Figure::Refused, 0.0)]
+        }
         Scenario::SickNode | Scenario::PartialLimit => vec![bar(Figure::Refused, 0.0)],
         // The time that the registry's capacity needs, and a third more; at most a quarter as many requests fail as are served.
         Scenario::Overload | Scenario::OverloadProxy => {
@@ -122,6 +127,11 @@ fn bars_of(scenario: Scenario, nodes: f64, release: f64) -> Vec<Bar> {
 /// begins below it.
 fn after_an_outage(release: f64) -> f64 {
     8.8 + 1.2 * release
+}
+
+/// The Retry-After of 60 s and the 2 s over which budgets are spread, and the time of the release and a tenth more.
+fn after_a_rate_limit(release: f64) -> f64 {
+    62.0 + (1.1 * release).max(BEGINS_WITHIN)
 }
 
 fn judge(value: Option<f64>, at_most: f64) -> String {
@@ -174,6 +184,18 @@ mod tests {
         let mut by_kubelet = met;
         by_kubelet.kubelet.failing_requests = 7_000;
         assert!(!misses_a_bar(&by_kubelet), "kubelet's side has no bar");
+    }
+
+    #[test]
+    fn bars_of_1000_nodes_are_those_of_the_tests() {
+        let at_most = |scenario, figure| {
+            let bars = bars(&storm(scenario, 30));
+            bars.into_iter().find(|bar| bar.figure == figure).map(|bar| bar.at_most)
+        };
+        assert_eq!(at_most(Scenario::RollOut, Figure::LastServedAtAll), Some(7.5));
+        assert_eq!(at_most(Scenario::RateLimit, Figure::LastServed), Some(67.5));
+        assert_eq!(at_most(Scenario::Brownout, Figure::LastServedAtAll), Some(90.0));
+        assert_eq!(at_most(Scenario::Overload, Figure::LastServedAtAll), Some(26.0));
     }
 
     #[test]

@@ -228,6 +228,27 @@ fn overloaded_registry_gets_about_as_many_requests_as_its_capacity() {
     }
 }
 
+/// Whether tests that take minutes run as well (`FLEET_SEEDS`): `cargo xtask e2e fleets` sets 500.
+fn all_seeds() -> bool {
+    std::env::var("FLEET_SEEDS").ok().and_then(|value| value.parse::<u64>().ok()).is_some_and(|seeds| seeds >= 500)
+}
+
+#[test]
+fn overloaded_registry_gets_about_as_many_requests_as_its_capacity_from_10000_nodes() {
+    if !all_seeds() {
+        return;
+    }
+    let (nodes, end) = (10_000, Duration::from_secs(300));
+    for scenario in [Scenario::Overload, Scenario::OverloadProxy] {
+        let options = Options { only_own_images: true, ..Options::default() };
+        let figures = fleet::run(scenario, nodes, end, 1, options).registry.figures(end);
+        // The capacity of 50 requests a second takes 200 s for 10,000 nodes.
+        assert!(figures.served == 10_000 && figures.last_served_s <= Some(260.0), "{}: {figures:?}", scenario.name());
+        assert!(figures.failing_requests <= 2_500, "{}: {figures:?}", scenario.name());
+        assert!(figures.peak_per_second <= u64::from(BUDGET_PER_SECOND), "{}: {figures:?}", scenario.name());
+    }
+}
+
 #[test]
 fn brownout_costs_seconds_and_no_more_requests_than_fail_by_chance() {
     let (run, figures) = storm_of(Scenario::Brownout, 1_000, Duration::from_secs(180));

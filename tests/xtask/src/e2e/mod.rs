@@ -17,7 +17,8 @@ pub(crate) enum Program {
     /// Ten thousand pulls while agents and nats-server are killed, networks are cut and disks are full: no event is lost or doubled, and
     /// what refusals link to is in Jaeger.
     Chaos,
-    /// Five hundred simulated fleets of 50 nodes and five of 1,000, of which `cargo xtask test` runs some.
+    /// Five hundred simulated fleets of 50 nodes and five of 1,000, of which `cargo xtask test` runs some, and a registry that 10,000 nodes
+    /// overload.
     Fleets,
     /// Docker Engine: the container image is built and run, and Compose reads its file.
     Image,

@@ -11,6 +11,8 @@ use super::lanes::{Job, Phase, Plan};
 
 /// The target of simulated fleets of real actors; the others simulate storms.
 const FLEETS: &str = "fleet";
+/// The target of simulated storms from seeds.
+const STORMS: &str = "storm";
 /// The modules of the crate `e2e` that mostly wait: fleets of agents with a registry that fails for a minute.
 const WAITING: [&str; 4] = ["outage::", "cluster::", "behind_cri::", "transcripts::"];
 /// The module of these whose tests take longest.
@@ -77,7 +79,7 @@ fn background(executable: &Executable, tree: &str) -> Job {
     command.arg("--nocapture");
     if executable.target == FLEETS {
         command.env("FLEET_SEEDS", "100").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
-    } else {
+    } else if executable.target == STORMS {
         command.env("FLEET_SEEDS", "500");
     }
     // Keep the memory of one fleet for the next: returning it to the system in between costs a tenth of the time.
