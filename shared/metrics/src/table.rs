@@ -186,6 +186,7 @@ instruments! {
     ENTRY_OLDEST = gauge("fleetpull_entry_oldest_seconds", &[], "Age of the oldest open back-off entry, since its first failure; 0: none").leader();
     BUDGET_RATE_CAP = gauge("fleetpull_budget_rate_cap", &["registry"], "Configured pulls per second of the fleet; all budgets of a registry together").leader();
     BUDGET_RATE_IN_FORCE = gauge("fleetpull_budget_rate_in_force", &["registry"], "Pulls per second that the fleet may begin at present; all budgets of a registry together").leader();
+    BUDGET_RATE_CAUSE = gauge("fleetpull_budget_rate_cause", &["registry", "cause"], "1 for the reason why the rate in force is not higher: policy (the cap), starting, overload, quota or silent_nodes; of several budgets, that of the one with the least of its cap").leader();
     BUDGET_IN_FLIGHT = gauge("fleetpull_budget_in_flight", &["registry"], "Permits of the fleet in use").leader();
     BUDGET_WAITING = gauge("fleetpull_budget_waiting", &["registry"], "Pulls of the fleet that wait for a permit").leader();
     QUOTA_LIMIT = gauge("fleetpull_quota_limit", &["registry"], "Pulls that the registry allows in its window; of several windows or budgets, the one with the least left").leader();

@@ -28,6 +28,8 @@ fn readings(instruments: &Instruments, registries: &[String]) -> Readings {
             ["registry", "class"] => labels
                 .iter()
                 .for_each(|registry| shared_classes().for_each(|class| readings.set(instrument, &[registry, class.as_str()], 1.0))),
+            // An agent exports one cause for each registry.
+            ["registry", "cause"] => labels.iter().for_each(|registry| readings.set(instrument, &[registry, "overload"], 1.0)),
             ["outcome", "class"] => {
                 ["pulled", "present", "backoff", "timed_out", "abandoned"]
                     .iter()

@@ -99,19 +99,23 @@ fn set_fleet(readings: &mut Readings, counts: &Counts, open: &OpenEntries, instr
 
 /// The sums over the budgets with one label.
 #[derive(Clone, Copy, Debug, Default)]
-struct OfRegistry {
+struct OfRegistry<'a> {
     rate_cap: f64,
     rate_in_force: f64,
+    /// The least share of its cap that a budget has, and why it has no more.
+    slowest: Option<(f64, &'a str)>,
     in_flight: u64,
     waiting: u64,
     /// The limit, and how much of it is left.
     quota: Option<(u64, u64)>,
 }
 
-impl OfRegistry {
-    fn add(&mut self, budget: &BudgetState) {
+impl<'a> OfRegistry<'a> {
+    fn add(&mut self, budget: &'a BudgetState) {
         self.rate_cap += budget.per_second;
         self.rate_in_force += budget.per_second_in_force;
+        let share = (budget.per_second > 0.0).then(|| (budget.per_second_in_force / budget.per_second, budget.rate_cause.as_str()));
+        self.slowest = self.slowest.into_iter().chain(share).min_by(|one, other| one.0.total_cmp(&other.0));
         self.in_flight += budget.in_flight;
         self.waiting += budget.waiting_count;
         let quotas =
@@ -122,7 +126,7 @@ impl OfRegistry {
 }
 
 fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &Instruments) {
-    let mut by_label = BTreeMap::<String, OfRegistry>::new();
+    let mut by_label = BTreeMap::<String, OfRegistry<'_>>::new();
     for budget in budgets.iter().filter(|budget| budget.leads) {
         by_label.entry(instruments.registry_label(&registry_of_budget(&budget.owner))).or_default().add(budget);
     }
@@ -132,6 +136,9 @@ fn set_budgets(readings: &mut Readings, budgets: &[BudgetState], instruments: &I
         if of.rate_cap > 0.0 {
             readings.set(&table::BUDGET_RATE_CAP, &label, of.rate_cap);
             readings.set(&table::BUDGET_RATE_IN_FORCE, &label, of.rate_in_force);
+        }
+        if let Some((_, cause)) = of.slowest {
+            readings.set(&table::BUDGET_RATE_CAUSE, &[registry, cause], 1.0);
         }
         readings.set(&table::BUDGET_IN_FLIGHT, &label, of.in_flight as f64);
         readings.set(&table::BUDGET_WAITING, &label, of.waiting as f64);
@@ -186,6 +193,7 @@ mod tests {
             leads: true,
             per_second: 200.0,
             per_second_in_force: 50.0,
+            rate_cause: "overload".to_owned(),
             in_flight: 3,
             known,
             ..BudgetState::default()
@@ -236,6 +244,7 @@ mod tests {
         for line in [
             "fleetpull_budget_rate_cap{registry=\"hub.example\"} 400\n",
             "fleetpull_budget_rate_in_force{registry=\"hub.example\"} 100\n",
+            "fleetpull_budget_rate_cause{registry=\"hub.example\",cause=\"overload\"} 1\n",
             "fleetpull_budget_in_flight{registry=\"hub.example\"} 6\n",
             "fleetpull_quota_limit{registry=\"hub.example\"} 1000\n",
             "fleetpull_quota_remaining{registry=\"hub.example\"} 100\n",
@@ -250,6 +259,27 @@ mod tests {
         assert!(samples(&of_a_follower).all(|sample| table::of_sample(sample.name).map(|of| of.scope) != Some(metrics::Scope::Leader)));
         for lease in ["attempt", "budget", "registrar"] {
             assert!(of_a_follower.contains(&format!("fleetpull_leases_lost_total{{lease=\"{lease}\"}} 0\n")), "{lease} in {of_a_follower}");
+        }
+    }
+
+    #[test]
+    fn cause_of_a_low_rate_is_that_of_the_slowest_budget_of_a_registry() {
+        let budget = |login: &str, in_force, cause: &str| BudgetState {
+            per_second_in_force: in_force,
+            rate_cause: cause.to_owned(),
+            ..led(&format!("s|hub.example|||{login}|e"), &[])
+        };
+        let cases = [
+            (vec![("a", 200.0, "policy"), ("b", 0.0, "quota"), ("c", 20.0, "starting")], "quota"),
+            (vec![("a", 20.0, "starting"), ("b", 150.0, "silent_nodes")], "starting"),
+            (vec![("a", 200.0, "policy")], "policy"),
+        ];
+        for (budgets, cause) in cases {
+            let budgets = budgets.into_iter().map(|(login, in_force, cause)| budget(login, in_force, cause)).collect();
+            let text = text(&Counts::default(), &OfFleet { entries: None, budgets });
+            let causes = samples(&text).filter(|sample| sample.name == table::BUDGET_RATE_CAUSE.name);
+            let causes: Vec<_> = causes.map(|sample| (sample.label("registry"), sample.label("cause"), sample.value)).collect();
+            assert_eq!(causes, [(Some("hub.example"), Some(cause), 1.0)], "{text}");
         }
     }
 
