@@ -62,6 +62,16 @@ impl Case {
         }
     }
 
+    /// The longest such time that was measured on a quick bus (`tests/bench/README.md`). If the longest step between two attempts is longer,
+    /// that step, because an outage may end just after an attempt.
+    pub(crate) fn measured_on_a_quick_bus(self) -> Duration {
+        match self {
+            Self::NotFound => Duration::from_secs(60),
+            Self::RateLimited => Duration::from_millis(5_800),
+            Self::Unavailable | Self::Reset | Self::Hang => Duration::from_secs(8),
+        }
+    }
+
     /// The registry's `Retry-After`; zero if it sends none.
     pub(crate) fn retry_after(self) -> Duration {
         if self == Self::RateLimited { RETRY_AFTER } else { Duration::ZERO }

@@ -145,7 +145,11 @@ impl<'a> Outage<'a> {
 
     /// As `all_stored`, with this time after healing if it is longer.
     pub(crate) fn all_stored_within(&self, or_within: Duration, healed: Healed) {
-        let within = self.within(healed).max(or_within);
+        self.all_stored_in_time(self.within(healed).max(or_within), healed);
+    }
+
+    /// Waits until the image is in each node's store, within this time after healing.
+    pub(crate) fn all_stored_in_time(&self, within: Duration, healed: Healed) {
         let served = self.stored(healed);
         eprintln!("{}: all served {served:.1?} after healing (within {within:.1?})", test_name());
         if served > within {
