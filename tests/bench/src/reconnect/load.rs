@@ -15,7 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The measured load of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// The most messages in and out in one second.
+    /// The most messages in and out in one second. After reads that failed, all messages since the last good one count as those of the last
+    /// second, so that no peak is hidden.
     pub(super) most_per_second: f64,
     pub(super) slow_consumers: u64,
     /// The most connections.
@@ -37,22 +38,23 @@ impl Load {
         let (seen, ended) = (Arc::<Mutex<Seen>>::default(), Arc::new(AtomicBool::new(false)));
         let (measured, over) = (Arc::clone(&seen), Arc::clone(&ended));
         let watcher = std::thread::spawn(move || {
-            let (mut before, mut messages_before) = (clock.now().monotonic, 0);
+            let (mut looked, mut messages_before) = (clock.now().monotonic, 0);
             while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(LOOK_EVERY);
                 let answer = server.ask("/varz");
                 let (now, number) = (clock.now().monotonic, |name: &str| answer[name].as_u64().unwrap_or_default());
+                let since_look = now.saturating_sub(std::mem::replace(&mut looked, now));
                 if answer == Value::Null {
                     continue;
                 }
                 let messages = number("in_msgs") + number("out_msgs");
                 let since = messages.saturating_sub(messages_before);
                 let mut seen = measured.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.most_per_second = seen.most_per_second.max(since as f64 / now.saturating_sub(before).as_secs_f64());
+                seen.most_per_second = seen.most_per_second.max(since as f64 / since_look.as_secs_f64());
                 seen.slow_consumers = number("slow_consumers");
                 seen.connections = seen.connections.max(number("connections"));
                 seen.messages += since;
-                (before, messages_before) = (now, messages);
+                messages_before = messages;
             }
         });
         Self { seen, ended, watcher }
