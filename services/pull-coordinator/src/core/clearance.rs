@@ -14,9 +14,8 @@ use super::coordinator::Coordinator;
 use super::flight::{Flight, FlightStage};
 use super::flights::acquire;
 use super::kubelet_messages;
-use super::registry_feedback::RegistryFeedback;
 use super::request::{Request, milliseconds};
-use super::step::{Effect, Failure, FlightId};
+use super::step::{Effect, Failure, FlightId, RegistryFeedback};
 
 /// The tracker answers within this time. A node may have thousands of waiting flights, so it is as long as the loss of messages allows.
 const PATIENCE: Duration = DEADLINES.clearance_asked_every;

@@ -13,9 +13,8 @@ use super::coordinator::Coordinator;
 use super::flight::{FleetState, Flight, FlightKey, FlightStage};
 use super::kubelet_messages;
 use super::outcomes::{Timing, failed, present_fact, succeeded, throttled};
-use super::registry_feedback::RegistryFeedback;
 use super::request::{EventFields, Fact, Request, Stage, milliseconds};
-use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RequestId};
+use super::step::{Effect, Failure, FlightId, ImageFacts, PulledFacts, RegistryFeedback, RequestId};
 
 /// A flight that waited longer than this for its permit checks again whether the image is present: another process on the same store, or a
 /// person at the runtime, may have pulled it. A permit without a queue takes less.

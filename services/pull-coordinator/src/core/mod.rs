@@ -26,5 +26,4 @@ mod step;
 
 pub use coordinator::{Coordinator, Policy};
 pub use flight_view::FlightView;
-pub use registry_feedback::RegistryFeedback;
-pub use step::{Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, PulledFacts, RequestId};
+pub use step::{Effect, Failure, FlightId, ImageFacts, Input, KeptStandingPull, PulledFacts, RegistryFeedback, RequestId};

@@ -3,21 +3,11 @@
 use std::time::Duration;
 
 use contract::FailureClass;
-use contract::messages::throttler::RegistryLimit;
 
-use super::step::{Failure, ImageFacts, PulledFacts};
+use super::step::{Failure, ImageFacts, PulledFacts, RegistryFeedback};
 
 /// The longest `Retry-After` that counts as overload. With a longer one the registry limits this node's address, and may serve other nodes.
 const FLEET_RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
-
-/// The feedback about the registry that a returned permit carries to the throttler.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegistryFeedback {
-    /// The limits that the registry stated during the pull.
-    pub limits: Vec<RegistryLimit>,
-    /// Whether the registry could serve the request; none: it was not asked, or the pull's end does not show it.
-    pub served: Option<bool>,
-}
 
 impl RegistryFeedback {
     /// The feedback of an attempt by its result.
@@ -42,6 +32,8 @@ fn served(failure: &Failure) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use contract::messages::throttler::RegistryLimit;
+
     use super::*;
 
     #[test]

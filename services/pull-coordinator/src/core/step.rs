@@ -12,8 +12,6 @@ use contract::{ClearanceId, FailureClass, PermitId, PullEvent, Stage, StandingPu
 use image::{Platform, Reference};
 use serde::{Deserialize, Serialize};
 
-use super::registry_feedback::RegistryFeedback;
-
 /// One caller's request on this node. The shell numbers them and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
@@ -71,6 +69,15 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// The registry's limits.
     pub limits: Vec<RegistryLimit>,
+}
+
+/// The feedback about the registry that a returned permit carries to the throttler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegistryFeedback {
+    /// The limits that the registry stated during the pull.
+    pub limits: Vec<RegistryLimit>,
+    /// Whether the registry could serve the request; none: it was not asked, or the pull's end does not show it.
+    pub served: Option<bool>,
 }
 
 /// A standing pull as stored on disk.

@@ -8,7 +8,6 @@ use contract::messages::pull_coordinator::{ExplainImage, Explanation};
 use serde::Serialize;
 
 use super::late::Late;
-use super::remote;
 use super::size_estimate::{self, ToFetch};
 use crate::cli::{OutputFormat, PullArgs};
 use crate::commands::holds::Budgets;
@@ -66,7 +65,7 @@ pub(super) async fn carry_out(args: &PullArgs, client: &FleetClient, mut nodes: 
         answers.extend(ask(args, client, &nodes, image).await);
         answers.extend(silent.iter().map(|(node, why)| Answer::unanswered(image, node, why.clone())));
     }
-    remote::name_unsure_nodes(args, &late);
+    late.name_unsure(args.output.quiet);
     match args.output.format {
         OutputFormat::Json => answers.iter().for_each(|answer| output::json(&answer.json())),
         OutputFormat::Text => {

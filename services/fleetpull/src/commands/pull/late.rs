@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use crate::cli::Selector;
 use crate::fleet::FleetClient;
 use crate::output::silent::Silent;
-use crate::output::units;
+use crate::output::{self, units};
 
 /// The pause between two checks, as between two digests of the registrar.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -39,8 +39,16 @@ impl Late {
     }
 
     /// Silent nodes that may not be selected, because their labels are unknown.
-    pub(super) fn unsure(&self) -> Vec<NodeName> {
+    fn unsure(&self) -> Vec<NodeName> {
         self.silent.values().filter(|silent| !self.is_selected(silent)).map(|silent| silent.node.clone()).collect()
+    }
+
+    /// Names silent nodes that may be selected. They have no row.
+    pub(super) fn name_unsure(&self, quiet: bool) {
+        let unsure = self.unsure();
+        if !unsure.is_empty() && !quiet {
+            output::remark(&format!("{}: silent, and it is not known if their labels match", output::known_failures::named(&unsure)));
+        }
     }
 
     /// Asks each silent node: immediately the first time, later after a pause.

@@ -103,14 +103,6 @@ async fn nodes_and_late(args: &PullArgs, client: &FleetClient) -> Result<(Vec<No
     Ok((answering.into_iter().map(|node| node.node).collect(), Late::new(silent, selector)))
 }
 
-/// Names silent nodes that may be selected. They have no row.
-pub(super) fn name_unsure_nodes(args: &PullArgs, late: &Late) {
-    let unsure = late.unsure();
-    if !unsure.is_empty() && !args.output.quiet {
-        output::remark(&format!("{}: silent, and it is not known if their labels match", output::known_failures::named(&unsure)));
-    }
-}
-
 /// The state of one running command.
 struct PullCommand<'a> {
     job: &'a Job<'a>,
@@ -287,7 +279,7 @@ impl<'a> PullCommand<'a> {
     /// Prints the summary to stderr, and returns the exit status.
     fn conclude(self) -> Exit {
         let Self { job, rows, late, .. } = self;
-        name_unsure_nodes(job.args, &late);
+        late.name_unsure(job.args.output.quiet);
         super::advice::give(job.args, &rows);
         digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
         sum_up(job.args, &rows);
