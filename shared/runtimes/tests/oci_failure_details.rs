@@ -121,6 +121,7 @@ async fn retry_after_is_read_in_both_forms_and_bounded() {
         registry.faults().add(Fault::answer(MANIFEST, 429, &[("retry-after", value)], ""));
         let failure = Node::new().pull(&image(&registry)).await.unwrap_err();
         assert_eq!((failure.class, failure.retry_after), (RateLimited, Some(Duration::from_secs(expected))), "{value}");
+        assert!(failure.text.contains(&format!(" for manifest 1, Retry-After {expected}s; ")), "{value}: {failure}");
     }
 }
 

@@ -80,7 +80,7 @@ fn answers() -> Vec<Case> {
         case("404 of a proxy", answer(404, &[], page), Unknown, "web page", 1),
         case("denied", answer(403, &[], &json("DENIED")), Denied, "403 Forbidden (DENIED", 1),
         case("403 of a proxy", answer(403, &[("content-type", "text/html")], page), Unknown, "web page", 1),
-        case("too many", answer(429, &[("retry-after", "77")], &json("TOOMANYREQUESTS")), RateLimited, "TOOMANYREQUESTS", 1),
+        case("too many", answer(429, &[("retry-after", "77")], &json("TOOMANYREQUESTS")), RateLimited, ", Retry-After 77s; ", 1),
         case("too many, bare", answer(429, &[], ""), RateLimited, "429 Too Many Requests", 1),
         case("server error", answer(500, &[], &json("UNKNOWN")), RegistryUnavailable, "500 Internal Server Error (UNKNOWN", 1),
         case("503 of a proxy", answer(503, &[], page), RegistryUnavailable, "503 Service Unavailable", 1),

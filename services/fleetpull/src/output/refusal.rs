@@ -193,6 +193,7 @@ mod tests {
             (embedded, "cannot connect: failed to lookup address information: Name or service not known; check", "name not resolved"),
             (embedded, "this proxy for r.example cannot be reached: connection refused; check the proxy", "proxy: connection refused"),
             (embedded, "503 Slow Down; check that the registry is up", "503 Slow Down"),
+            (embedded, "503 Service Unavailable for manifest 1, Retry-After 404s; check that the registry is up", "503"),
             (go, "dial tcp: lookup r.example on 10.0.0.53:53: read udp 10.0.0.9:404->10.0.0.53:53: i/o timeout", "name not resolved"),
             (go, "dial tcp 192.0.2.1:443: connect: connection refused", "connection refused"),
             (go, "dial tcp 192.0.2.1:443: connect: no route to host", "no route to host"),

@@ -64,7 +64,7 @@ fn each_failure_has_its_reason_and_class_and_costs_one_request() {
     let denied = r#"{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}"#;
     let table = [
         (None, "ErrImagePull not_found", "MANIFEST_UNKNOWN"),
-        (answer(429, &[("retry-after", "7")], toomany), "ErrImagePull rate_limited", "slow down"),
+        (answer(429, &[("retry-after", "7")], toomany), "ErrImagePull rate_limited", "slow down) for manifest v2, Retry-After 7s; "),
         (answer(403, &[], denied), "ErrImagePull denied", "DENIED"),
         (answer(503, &[], "<html><body>down</body></html>"), "RegistryUnavailable registry_unavailable", "503"),
         (answer(200, &[], "<html><body>Welcome to the hotel</body></html>"), "ErrImagePull unknown", "web page"),
