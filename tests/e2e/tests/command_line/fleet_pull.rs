@@ -135,6 +135,8 @@ fn a_moved_tag_is_warned_of() {
     assert!(text.stdout.contains(&old.digest) && text.stdout.contains(&new.digest), "the digest has its column: {text}");
     let warning = format!("{image} is not the same everywhere: {} on n2, n3; {} on n1", new.digest, old.digest);
     assert!(text.stderr.contains(&warning), "{text}");
+    let explained = fleet.run(&["explain", &image]).expect(0);
+    assert!(explained.stdout.contains(&warning), "{explained}");
     let same = fleet.run(&["pull", &image, "--all-nodes", "--policy", "Always"]).expect(0);
     assert!(!same.stderr.contains("not the same"), "{same}");
 }

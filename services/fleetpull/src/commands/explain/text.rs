@@ -6,6 +6,7 @@ use contract::messages::pull_coordinator::{EndpointLogins, PullPolicy};
 use image::Reference;
 
 use super::{Findings, Verdict, summary};
+use crate::commands::pull::digests::{self, Present};
 use crate::commands::{backoff, status};
 use crate::output::known_failures::named_few;
 use crate::output::layout::wrapped;
@@ -36,8 +37,19 @@ pub(super) fn print(reference: &Reference, findings: &Findings) {
     if verdicts.len() > VERDICTS_SHOWN {
         output::fact(&format!("and {} more nodes: --node NAME or --output json shows them", verdicts.len() - VERDICTS_SHOWN));
     }
+    different_digests(reference, &findings.verdicts).iter().for_each(|warning| output::fact(warning));
     backoff::show(&findings.known, Clock::host().now().wall_ms());
     print_reference(reference);
+}
+
+/// Says which nodes have which digest, if nodes of one platform have the image with several.
+fn different_digests(reference: &Reference, verdicts: &[Verdict]) -> Vec<String> {
+    let present = verdicts.iter().filter_map(|verdict| {
+        let (node, explanation) = (verdict.node.as_ref()?, verdict.explanation.as_ref().ok()?);
+        let (platform, digest) = (explanation.platform.as_deref().unwrap_or_default(), explanation.digest.as_deref()?);
+        Some(Present { node, image: reference.runtime_reference(), platform, digest })
+    });
+    digests::warnings(present)
 }
 
 /// Shows the parsed reference.
@@ -98,6 +110,24 @@ mod tests {
     use contract::messages::pull_coordinator::Explanation;
 
     use super::*;
+
+    #[test]
+    fn nodes_with_another_digest_of_the_tag_are_named() {
+        let verdict = |node: &str, digest: Option<&str>, platform: &str| {
+            let (digest, platform) = (digest.map(str::to_owned), Some(platform.to_owned()));
+            let explanation = Explanation { present: Some(digest.is_some()), digest, platform, ..Explanation::default() };
+            Verdict { node: Some(node.parse().expect("a name")), explanation: Ok(explanation) }
+        };
+        let reference = Reference::parse("r.example/app").expect("a reference");
+        let (a, b, amd64) = (Some("sha256:a"), Some("sha256:b"), "linux/amd64");
+        let mut verdicts = vec![verdict("n1", a, amd64), verdict("n2", None, amd64), verdict("n3", b, "linux/arm64")];
+        assert!(different_digests(&reference, &verdicts).is_empty());
+        verdicts.extend([verdict("n4", b, amd64), verdict("n5", b, amd64)]);
+        let warnings = different_digests(&reference, &verdicts);
+        assert_eq!(warnings.len(), 1);
+        let expected = "r.example/app:latest is not the same everywhere: sha256:b on n4, n5; sha256:a on n1. The tag was moved";
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
 
     #[test]
     fn logins_that_several_nodes_would_send_are_given_once() {

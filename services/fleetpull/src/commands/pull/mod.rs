@@ -1,7 +1,7 @@
 //! `fleetpull pull`
 
 pub(super) mod advice;
-mod digests;
+pub(super) mod digests;
 mod dry_run;
 mod here;
 mod late;

@@ -281,7 +281,7 @@ impl<'a> PullCommand<'a> {
         let Self { job, rows, late, .. } = self;
         late.name_unsure(job.args.output.quiet);
         super::advice::give(job.args, &rows);
-        digests::warnings(&rows).iter().for_each(|warning| output::warn(warning));
+        digests::of_rows(&rows).iter().for_each(|warning| output::warn(warning));
         sum_up(job.args, &rows);
         super::exit_of(&rows, job.args.many.success_threshold)
     }
