@@ -119,6 +119,12 @@ impl NatsBus {
         }
     }
 
+    /// True if every server has refused: none listens, or the login is wrong. Changes before [`Messaging::health`] does.
+    #[must_use]
+    pub fn is_refused_by_all(&self) -> bool {
+        self.connection().link.all_refuse()
+    }
+
     fn connection(&self) -> &Connection {
         &self.inner.jetstream.connection
     }

@@ -20,9 +20,6 @@ use crate::exit::UsageError;
 /// How long a command waits for the server, which answers within milliseconds if it is there.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Errors that do not go away while a command waits: no server listens at the address, or the login is refused.
-const FINAL: [&str; 2] = ["onnection refused", "uthorization violation"];
-
 /// The text of an error in the settings of the bus.
 const UNUSABLE: &str = "NATS cannot be used as it is set";
 
@@ -96,17 +93,17 @@ pub async fn connect_nats(settings: &Settings) -> Result<NatsBus> {
     }
     let options = NatsOptions { logged: LoggedHealth::ChangesOnceConnected, ..nats_options(&settings.nats, CLIENT_NAME) };
     let bus = NatsBus::connect(options).await.context(UNUSABLE)?;
-    reach(&bus, settings.nats.url.len().max(1)).await.context("the fleet cannot be asked")?;
+    reach(&bus).await.context("the fleet cannot be asked")?;
     Ok(bus)
 }
 
 /// Waits until the bus is connected, or until every server has refused. A server that hangs may still answer.
-async fn reach(bus: &NatsBus, servers: usize) -> Result<(), BusError> {
+async fn reach(bus: &NatsBus) -> Result<(), BusError> {
     let mut states = bus.health_changes();
     let refused = async {
         while let Some(health) = states.next().await {
             if let BusHealth::Disconnected { reason } = health
-                && FINAL.iter().map(|word| reason.matches(word).count()).sum::<usize>() >= servers
+                && bus.is_refused_by_all()
             {
                 return reason;
             }

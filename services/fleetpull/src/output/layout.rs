@@ -77,7 +77,7 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
         }
         // The next part continues the last line of a part that is wider than a line.
         if let Some(wide) = lines.pop_if(|line| measure_text_width(line.trim_end()) > width) {
-            lines.extend(folded(wide.trim_end(), width));
+            lines.extend(folded_at(wide.trim_end(), GOES_ON.len(), width));
             if let Some(line) = lines.last_mut() {
                 line.push(' ');
             }
@@ -90,8 +90,13 @@ pub fn wrapped(sentence: &str, width: usize) -> Vec<String> {
 /// copied.
 #[must_use]
 pub fn folded(line: &str, width: usize) -> Vec<String> {
+    folded_at(line, line.len() - line.trim_start().len() + GOES_ON.len(), width)
+}
+
+/// As [`folded`], with the continued lines indented by this many columns.
+fn folded_at(line: &str, indent: usize, width: usize) -> Vec<String> {
     let own = line.len() - line.trim_start().len();
-    let set_in = " ".repeat((own + GOES_ON.len()).min(width / 4));
+    let set_in = " ".repeat(indent.min(width / 4));
     let (mut lines, mut last) = (Vec::new(), line[..own].to_owned());
     for word in line[own..].split_inclusive(' ') {
         if !last.trim_start().is_empty() && measure_text_width(&last) + measure_text_width(word.trim_end()) > width {
@@ -154,6 +159,8 @@ mod tests {
         assert_eq!(wrapped("without any comma at all", 10), ["without", "  any", "  comma at", "  all"]);
         assert_eq!(wrapped("one, unreasonably, two", 10), ["one,", "    unr...", "    two"]);
         assert_eq!(wrapped("one, a much wider part, two, three", 14), ["one,", "    a much", "   wider part,", "    two, three"]);
+        let wide = "one, a part that is much wider than a whole line, two";
+        assert_eq!(wrapped(wide, 32), ["one,", "    a part that is much wider", "    than a whole line, two"]);
         assert_eq!(wrapped("no server is reached at all, it waits, ok", 24), ["no server is reached at", "    all, it waits, ok"]);
         assert_eq!(wrapped("", 10), Vec::<String>::new());
     }

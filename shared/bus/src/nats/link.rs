@@ -43,6 +43,8 @@ pub(super) struct Link {
     server_errors: AtomicU64,
     /// How often each server was tried since the last connection.
     attempts: Mutex<BTreeMap<String, u64>>,
+    /// Whether every server has refused when the next one was last chosen.
+    all_refuse: AtomicBool,
     /// How many clients may connect at the same time as this one.
     fleet_size: AtomicU64,
     logged: LoggedHealth,
@@ -79,6 +81,7 @@ impl Link {
             dropped: AtomicU64::new(0),
             server_errors: AtomicU64::new(0),
             attempts: Mutex::default(),
+            all_refuse: AtomicBool::new(false),
             fleet_size: AtomicU64::new(fleet_size),
             logged,
         }
@@ -107,6 +110,10 @@ impl Link {
         let mut states = self.health.subscribe();
         let up = states.wait_for(|health| !matches!(health, BusHealth::Disconnected { .. })).await;
         up.map_or_else(|_| self.health(), |health| health.clone())
+    }
+
+    pub(super) fn all_refuse(&self) -> bool {
+        self.all_refuse.load(Ordering::Relaxed)
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -314,6 +321,8 @@ impl Link {
             // The client library would try for ever, although nobody needs the connection any more.
             std::future::pending::<()>().await;
         }
+        // Before the health, so that both belong together.
+        self.all_refuse.store(no_connection::all_refuse(&pool), Ordering::Relaxed);
         let (chosen, delay) = {
             let mut attempts = self.attempts();
             let tried = |server: &str| attempts.get(server).copied().unwrap_or(0);

@@ -77,7 +77,7 @@ fn nats_is_dead() {
         cause: "Connection refused",
         since: r"n1 has had no bus for \d+",
         affected: "1 node waits for 1 image",
-        next: r"reconnects automatically.*next attempt in \d+",
+        next: r"next attempt in \d+.*reconnects automatically",
     };
     let (cause, since) = (r"404 \(n2 \+1\).*has had no bus.*Connection refused", r"not found for \d+.*n1 has had no bus for \d+");
     let explain = Names { cause, since, affected: "it holds n1 back", next: r"next attempt in \d+" };

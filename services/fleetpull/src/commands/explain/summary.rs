@@ -34,7 +34,7 @@ pub(super) fn sentences(findings: &Findings) -> Vec<String> {
         format!("{}{more}", cause(first, &explanations))
     });
     let cause = cause.or_else(|| budget(&explanations)).unwrap_or_else(|| free(&explanations));
-    let lost = bus_lost.iter().map(|(node, lost)| without_a_bus(node, lost));
+    let lost = bus_lost.iter().map(|(node, lost)| without_a_bus(node, lost, ""));
     let silent = missing.first().map(|first| of_silent(first, missing, verdicts.len()));
     [cause].into_iter().chain(lost).chain(silent).collect()
 }

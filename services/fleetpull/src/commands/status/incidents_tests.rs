@@ -1,20 +1,19 @@
 use console::measure_text_width;
-use contract::messages::agent::NodeDescription;
 use contract::messages::backoff_tracker::{BackoffEntry, KeyParts, Pause};
 use contract::messages::throttler::BudgetState;
 
-use super::super::samples::{OWNER, Sample, budget, description, limited, missing, node, own, silent, unavailable};
+use super::super::samples::{OWNER, Sample, budget, limited, missing, node, own, silent, unavailable};
 use super::*;
 
-const APP: &str = "registry.example/team/app:v9";
+pub(super) const APP: &str = "registry.example/team/app:v9";
 const WIDTHS: [usize; 2] = [80, 140];
 
-fn shown(sample: Sample, width: usize) -> String {
+pub(super) fn shown(sample: Sample, width: usize) -> String {
     lines(&Status::of(sample.answers()), width, false).join("\n")
 }
 
 /// Compares an incident's screen at 80 and at 140 columns. Its first five lines name cause, since when, waiting nodes and next attempt.
-fn assert_shown(sample: impl Fn() -> Sample, first_five: &[&str], expected: [&str; 2]) {
+pub(super) fn assert_shown(sample: impl Fn() -> Sample, first_five: &[&str], expected: [&str; 2]) {
     for (width, expected) in WIDTHS.into_iter().zip(expected) {
         let text = shown(sample(), width);
         assert_eq!(text, expected.trim_matches('\n'), "at {width} columns:\n{text}\n");
@@ -127,59 +126,6 @@ ID    WHAT              SCOPE  STATE       CAUSE                    SINCE  NEXT 
 ",
         ],
     );
-}
-
-#[test]
-fn nats_that_is_dead_as_one_node_sees_it() {
-    let state = "degraded: no bus since 2026-01-31T12:00:00Z: connection refused (os error 111)";
-    let sample = || {
-        Sample::of(1).knowing(&missing("0be1", APP)).waiting(1, APP, 60_000).with(|answers| {
-            answers.of_one_node = true;
-            (answers.servers, answers.answered_in_ms) = (None, None);
-            let described = NodeDescription { state: state.to_owned(), since_ms: 252_000, oldest_unsent_ms: 250_000, ..description(1) };
-            let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
-            answers.nodes[0] = NodeDescription { waiting: 1, bus_loss: Some(bus_loss), ..described };
-        })
-    };
-    assert_shown(
-        sample,
-        &["n1 has had no bus for 4m12s", "connection refused", "reconnects automatically", "1 node waits for 1 image, next attempt in 41s"],
-        [
-            r"
-n1 has had no bus for 4m12s: connection refused (os error 111),
-    it uses kubelet's back-off and reconnects automatically,
-    1 node waits for 1 image, next attempt in 41s
-BUS      lost for 4m12s; oldest unsent event 4m10s
-FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
-NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, oldest wait 60s
-ID    WHAT                          STATE      CAUSE     SINCE  NEXT    WAITING
-0be1  registry.example/team/app:v9  not found  404 (n1)  11m    in 41s  1 node
-",
-            r"
-n1 has had no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically,
-    1 node waits for 1 image, next attempt in 41s
-BUS      lost for 4m12s; oldest unsent event 4m10s
-FLEET    prod-eu, as n1 knows it, 1 enforce, policy r41
-NODES    1: 0 ready, 1 degraded (n1 for 4m12s), version 0.1.0
-PULLS    0 running, 1 waiting, oldest wait 60s
-ID    WHAT                          SCOPE  STATE      CAUSE     SINCE  NEXT ATTEMPT  WAITING
-0be1  registry.example/team/app:v9  image  not found  404 (n1)  11m    in 41s        1 node, 1 image
-",
-        ],
-    );
-}
-
-#[test]
-fn sentence_on_a_dead_bus_gives_no_next_attempt_if_nothing_waits() {
-    let sample = Sample::of(1).knowing(&missing("0be1", APP)).with(|answers| {
-        answers.of_one_node = true;
-        let bus_loss = BusLoss { since_ms: 252_000, reason: "connection refused (os error 111)".to_owned() };
-        answers.nodes[0] = NodeDescription { bus_loss: Some(bus_loss), ..description(1) };
-    });
-    let text = shown(sample, 140);
-    let first = "n1 has had no bus for 4m12s: connection refused (os error 111), it uses kubelet's back-off and reconnects automatically\n";
-    assert!(text.starts_with(first) && text.contains("in 41s"), "{text}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn sentence(status: &Status) -> String {
         // The next attempt of a row that delays nothing would read as that of the bus.
         let delaying = rows.first().filter(|row| row.waiting.nodes > 0);
         let waits = delaying.map(|row| format!(", {}{}", waiting(row), next(row))).unwrap_or_default();
-        return format!("{}{waits}", without_a_bus(node, lost));
+        return without_a_bus(node, lost, &waits);
     }
     // A node that does not work is worse than a failure for which no node waits, unless the whole registry fails for all nodes: their pulls
     // are then refused, whether they wait or not.
@@ -129,10 +129,11 @@ fn without_a_cause(pulls: &Pulls) -> Option<String> {
     Some(format!("{wait}, the oldest for {}, and no cause is known: `fleetpull pulls` lists what waits", units::age(oldest_ms)))
 }
 
-/// The sentence on a node that has lost its bus, and how it goes on.
-pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss) -> String {
+/// The sentence on a node that has lost its bus, and how it goes on. `waits` says what waits, with a comma before it; it comes before the
+/// reason, which may be long. It is empty if nothing waits.
+pub(in crate::commands) fn without_a_bus(node: &NodeName, lost: &BusLoss, waits: &str) -> String {
     let since = units::age(lost.since_ms);
-    format!("{node} has had no bus for {since}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
+    format!("{node} has had no bus for {since}{waits}: {}, it uses kubelet's back-off and reconnects automatically", lost.reason)
 }
 
 /// The sentence on a silent node: what to check, how the other nodes do, and how it reconnects.
@@ -310,6 +311,9 @@ fn since(row: &Row) -> String {
     row.since_ms.map_or_else(|| "-".to_owned(), units::age)
 }
 
+#[cfg(test)]
+#[path = "dead_bus_tests.rs"]
+mod dead_bus_tests;
 #[cfg(test)]
 #[path = "incidents_tests.rs"]
 mod tests;
