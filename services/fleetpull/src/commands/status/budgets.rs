@@ -70,17 +70,18 @@ impl BudgetFigures {
             figures: None,
             source: Source::Budget,
         };
-        match (self.is_spent, self.slowed_by) {
-            (true, _) => row.state = "quota_spent",
-            (false, Some(_)) => (row.state, row.state_in_words) = ("slowed", "slowed".to_owned()),
-            (false, None) => {}
+        if self.slowed_by.is_some() && !self.is_spent {
+            (row.state, row.state_in_words) = ("slowed", "slowed".to_owned());
         }
         self.complete(&mut row);
         row
     }
 
-    /// Adds the remaining quota to the row about the owner's back-off entry.
+    /// Adds the budget's figures to a row, and its used-up quota, which is then the row's state.
     pub(super) fn complete(self, row: &mut Row) {
+        if self.is_spent {
+            row.state = "quota_spent";
+        }
         if let Some(quota) = self.quota.as_ref().filter(|_| self.is_spent) {
             "quota".clone_into(&mut row.scope);
             row.state_in_words = left(quota);

@@ -87,7 +87,7 @@ fn json_is_one_object_with_what_scripts_read() {
         "id": "91c0",
         "registry": "registry.example",
         "scope": "quota",
-        "state": "rate_limited",
+        "state": "quota_spent",
         "since_ms": 252_000,
         "cause": "429 (n1)",
         "message": "ErrImagePull: registry.example: 429 Too Many Requests for manifest v1",

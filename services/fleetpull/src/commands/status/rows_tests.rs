@@ -160,7 +160,7 @@ fn a_budget_and_the_back_off_of_its_owner_are_one_row() {
     let one = rows_of(sample(true).led(spent()).waiting(2, "registry.example/a:1", 1));
     assert_eq!(shown(&one), [("registry.example", 2, 1)]);
     let Row { state, scope, state_in_words, cause, since_ms, next_attempt_ms, figures, .. } = &one[0];
-    assert_eq!((*state, scope.as_str(), state_in_words.as_str(), cause.as_str()), ("rate_limited", "quota", "0/100 left", "429 (n1)"));
+    assert_eq!((*state, scope.as_str(), state_in_words.as_str(), cause.as_str()), ("quota_spent", "quota", "0/100 left", "429 (n1)"));
     assert_eq!((*since_ms, *next_attempt_ms), (Some(252_000), Some(8_040_000)), "the quota's time is later");
     assert_eq!(figures.as_ref().and_then(|figures| figures.cap), Some(200.0));
     let alone = rows_of(sample(false).led(spent()).waiting(2, "registry.example/a:1", 1));
