@@ -51,7 +51,7 @@ pub struct Tally {
     /// Nodes that have not begun.
     not_begun: usize,
     /// Nodes that are known but have not answered.
-    silent: usize,
+    silent: Vec<NodeName>,
     /// Nodes that have stopped answering, each with the number of its images that were in progress then.
     lost: BTreeMap<NodeName, usize>,
     /// True if no node may begin.
@@ -112,8 +112,8 @@ impl Tally {
         (self.not_begun, self.paused) = (not_begun, paused);
     }
 
-    /// Takes how many nodes are known but have not answered.
-    pub fn see_silent(&mut self, silent: usize) {
+    /// Takes the nodes that are known but have not answered.
+    pub fn see_silent(&mut self, silent: Vec<NodeName>) {
         self.silent = silent;
     }
 
@@ -250,9 +250,10 @@ impl Tally {
             let paused = if self.paused { " (paused: it would fail everywhere)" } else { "" };
             parts.push(format!("{} not begun{paused}", counted(self.not_begun)));
         }
-        let silent = self.silent + self.lost.len();
-        if silent > 0 {
-            parts.push(format!("{silent} {} silent", if silent == 1 { "node is" } else { "nodes are" }));
+        let silent: Vec<NodeName> = self.silent.iter().chain(self.lost.keys()).cloned().collect();
+        if !silent.is_empty() {
+            let are = if silent.len() == 1 { "node is" } else { "nodes are" };
+            parts.push(format!("{} {are} silent ({})", silent.len(), named_few(&silent)));
         }
         let (done, total) = self.bytes();
         if total > 0 {
@@ -284,7 +285,7 @@ impl Tally {
         let (with_size, left) = under_way.fold((0_usize, 0_u64), |(with_size, left), (_, in_progress)| {
             (with_size + 1, left.saturating_add(in_progress.total_bytes.saturating_sub(in_progress.done_bytes)))
         });
-        let silent = self.silent * self.images + self.lost.values().sum::<usize>();
+        let silent = self.silent.len() * self.images + self.lost.values().sum::<usize>();
         let over = self.there + self.failed + self.backoff + self.standing + self.spared + held + silent + with_size;
         let unknown = u64::try_from(self.pairs.saturating_sub(over)).unwrap_or(u64::MAX);
         let to_come = left.saturating_add(unknown.saturating_mul(total.checked_div(count)?));

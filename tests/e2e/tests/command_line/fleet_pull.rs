@@ -174,7 +174,7 @@ fn a_node_that_is_known_and_silent_has_a_row() {
     // The silent node gets its standing pull as soon as it answers, whatever the state of the other nodes is then.
     let arguments = ["pull", &image, "--all-nodes", "--wait", "50s", "-o", "json"];
     let waiting = fleet.place.start(&arguments);
-    e2e::until("the command waits for it alone", || waiting.stderr().contains("1 node is silent").then_some(()));
+    e2e::until("the command waits for it alone", || waiting.stderr().contains(&format!("1 node is silent ({quiet})")).then_some(()));
     fleet.agents[quiet].signal(Signal::Continue);
     let rows = Finished::of(&arguments, waiting).expect(0).objects();
     assert_eq!(outcomes(&rows)[quiet], "pulled", "{rows:?}");

@@ -38,6 +38,11 @@ impl Late {
         self.selected().count()
     }
 
+    /// The selected nodes that are still silent.
+    pub(super) fn selected_names(&self) -> Vec<NodeName> {
+        self.selected().map(|silent| silent.node.clone()).collect()
+    }
+
     /// Silent nodes that may not be selected, because their labels are unknown.
     fn unsure(&self) -> Vec<NodeName> {
         self.silent.values().filter(|silent| !self.is_selected(silent)).map(|silent| silent.node.clone()).collect()

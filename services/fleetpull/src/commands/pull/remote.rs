@@ -226,7 +226,7 @@ impl<'a> PullCommand<'a> {
         let now = self.job.lasts();
         self.tally.see_time(now, self.job.client.clock().now().wall_ms());
         self.tally.see_plan(self.plan.not_begun(), self.plan.is_paused());
-        self.tally.see_silent(self.late.selected_count());
+        self.tally.see_silent(self.late.selected_names());
         self.screen.show(&self.tally, now);
     }
 

@@ -63,7 +63,7 @@ fn node_that_stops_answering_is_silent_and_its_pulls_are_not_shown_as_going_on()
         assert_eq!(
             tally.lines(usize::MAX),
             [
-                "0 of 2 there, 1 pulling, 1 node is silent, 4.0 MiB of 8.0 MiB, 1.0 MiB/s",
+                "0 of 2 there, 1 pulling, 1 node is silent (n0002), 4.0 MiB of 8.0 MiB, 1.0 MiB/s",
                 "  n0001  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
             ]
         );
@@ -74,6 +74,16 @@ fn node_that_stops_answering_is_silent_and_its_pulls_are_not_shown_as_going_on()
     tally.see_row(&row(2, OutcomeKind::Failed, None));
     tally.forget(&node(2));
     assert!(tally.summary().starts_with("0 of 2 there, 1 failed, 1 pulling, 4.0 MiB"), "it has ended: {}", tally.summary());
+}
+
+#[test]
+fn silent_nodes_are_named_and_few_of_many() {
+    let mut tally = Tally::of(1_000, 1, "NATS");
+    tally.see_no_answer(&node(7));
+    tally.see_silent(vec![node(1)]);
+    assert_eq!(tally.summary(), "0 of 1000 there, 2 nodes are silent (n0001, n0007)");
+    tally.see_silent((10..1_000).map(node).collect());
+    assert_eq!(tally.summary(), "0 of 1000 there, 991 nodes are silent (n0010, n0011, n0012, n0013 and 987 more)");
 }
 
 #[test]
