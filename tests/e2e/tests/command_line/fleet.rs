@@ -275,10 +275,13 @@ fn without_the_bus_each_agent_answers_on_its_socket() {
     let table = fleet.run(&["nodes", "--agent", &url]).expect(0);
     assert!(table.stdout.contains("degraded: no bus since "), "{table}");
 
-    for command in [&["nodes"][..], &["pulls"], &["events"], &["pull", &image, "--all-nodes"]] {
+    for command in [&["status"][..], &["nodes"], &["pulls"], &["events"], &["pull", &image, "--all-nodes"]] {
         let done = fleet.run(command).expect(1);
         assert!(done.stdout.is_empty() && done.stderr.contains("--agent unix://"), "the error names the other way: {done}");
     }
+    // How the reference is parsed is known all the same, so `explain` prints the error among its facts.
+    let explained = fleet.run(&["explain", &image]).expect(1);
+    assert!(explained.stdout.contains("--agent unix://") && explained.stdout.contains("repository: "), "{explained}");
     let row = fleet.rows(&["pull", &image, "--node", "n1"], 1).remove(0);
     assert!(check_row(&row) == "failed  unknown" && row["message"].as_str().unwrap().contains(&fleet.nats.address()), "{row}");
 

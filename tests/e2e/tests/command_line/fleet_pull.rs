@@ -184,12 +184,22 @@ fn a_node_that_is_known_and_silent_has_a_row() {
 fn a_port_that_refuses_is_reported_at_once() {
     let place = e2e::Workplace::new();
     let url = format!("nats://{}", super::common::NOBODY);
-    for command in
-        [&["nodes"][..], &["pulls"], &["pull", "a:1", "--all-nodes"], &["backoff", "list"], &["budget", "list"], &["cancel", "a:1"]]
-    {
+    let commands = [
+        &["status"][..],
+        &["explain", "a:1"],
+        &["nodes"],
+        &["pulls"],
+        &["pull", "a:1", "--all-nodes"],
+        &["backoff", "list"],
+        &["budget", "list"],
+        &["cancel", "a:1"],
+    ];
+    for command in commands {
         let watch = Watch::start();
         let done = place.run(&[command, &["--nats", &url]].concat()).expect(1);
-        assert!(done.stderr.contains("refused") && done.stderr.contains("--agent unix://"), "{done}");
+        // `explain` prints the error among its facts.
+        let error = if command[0] == "explain" { &done.stdout } else { &done.stderr };
+        assert!(error.contains("refused") && error.contains("--agent unix://"), "{done}");
         // The limit for a silent server would be 5 s.
         assert!(watch.elapsed() < Duration::from_secs(4), "{done}: {:?}", watch.elapsed());
     }

@@ -2,19 +2,22 @@
 
 use e2e::{Finished, Workplace};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 20] = [
     "pull",
     "images",
     "rm",
     "prune",
     "run",
     "events",
+    "report",
+    "status",
     "explain",
     "nodes",
     "pulls",
     "cancel",
     "backoff",
     "budget",
+    "policy",
     "nats-setup",
     "nats-auth",
     "config",
@@ -22,8 +25,17 @@ const COMMANDS: [&str; 17] = [
     "completions",
 ];
 /// Subcommands, each with its command.
-const BELOW: [(&str, &str); 6] =
-    [("backoff", "list"), ("backoff", "explain"), ("backoff", "clear"), ("backoff", "pause"), ("backoff", "resume"), ("budget", "list")];
+const BELOW: [(&str, &str); 9] = [
+    ("backoff", "list"),
+    ("backoff", "explain"),
+    ("backoff", "clear"),
+    ("backoff", "pause"),
+    ("backoff", "resume"),
+    ("budget", "list"),
+    ("policy", "get"),
+    ("policy", "set"),
+    ("policy", "diff"),
+];
 
 #[test]
 fn help_teaches_with_examples_and_fits_a_terminal() {

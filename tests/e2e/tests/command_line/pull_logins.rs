@@ -53,6 +53,10 @@ fn a_registry_that_wants_a_password_gets_it_from_wherever_it_is_kept() {
     let [none, sent] = [&refused, &mistaken].map(|row| row["message"].as_str().unwrap());
     assert!(none.contains("no login was sent") && sent.contains(&format!("though the {source} was sent")), "{none}\n{sent}");
     assert!(!sent.contains(USER), "{sent}");
+    for (more, login) in [(&["--authfile", &wrong][..], format!(" gets the {source}\n")), (&[], " gets none (".to_owned())] {
+        let explained = place.run(&[&["explain", &image, "--policy", "Always", "--store", "store"], more].concat()).expect(0);
+        assert!(explained.stdout.contains(&login) && !explained.output().contains(USER), "{explained}");
+    }
 
     let file = login_file(real.host(), USER, PASSWORD);
     let by_variable = Workplace::new().with("REGISTRY_AUTH_FILE", &good);
