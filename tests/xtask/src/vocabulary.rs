@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 
 /// The folders and files that are checked.
-const FOLDERS: [&str; 6] = ["services", "shared", "config", "deploy", "tests", "README.md"];
+const FOLDERS: [&str; 7] = [".github", "services", "shared", "config", "deploy", "tests", "README.md"];
 /// Exempt texts: those of other projects, those whose bytes must not change, and this list.
 const EXCEPT: [&str; 7] = [
     "tests/integration/kubelet/",
@@ -186,6 +186,18 @@ mod tests {
     fn a_word_that_is_replaced_in_one_folder_is_right_elsewhere() {
         for (path, found) in [("services/throttler/src/lib.rs", Some("member")), ("services/registrar/src/lib.rs", None)] {
             assert_eq!(replaced(path, "struct MemberCount;").map(|(word, _)| word).next(), found, "{path}");
+        }
+    }
+
+    #[test]
+    fn pages_for_contributors_are_checked() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut checked = Vec::new();
+        for folder in FOLDERS {
+            check_texts(&root, &root.join(folder), &mut |path, _| checked.push(path.to_owned())).unwrap();
+        }
+        for page in ["README.md", ".github/CONTRIBUTING.md", "services/README.md"] {
+            assert!(checked.iter().any(|path| path == page), "{page}");
         }
     }
 

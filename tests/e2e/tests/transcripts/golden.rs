@@ -43,7 +43,7 @@ impl Golden {
         let path = path.display();
         format!(
             "the output of `{prompt}` differs from {path}\n--- known\n{known}\n--- shown last\n{shown}\n---\n\
-             If that is meant: {VARIABLE}=1 cargo xtask e2e transcripts, and read what has changed"
+             If that is meant: {VARIABLE}=1 cargo xtask test -p e2e transcripts::, and read what has changed"
         )
     }
 
