@@ -168,6 +168,19 @@ fn paths_and_names_on_the_architecture_page_exist() {
 }
 
 #[test]
+fn architecture_page_says_where_a_pull_is_refused_a_permit_granted_and_an_event_published() {
+    let page = read("services/README.md");
+    let (_, places) = page.split_once("## Where to look").unwrap();
+    for place in [
+        "services/pull-coordinator/src/core/checks.rs::backoff_checked",
+        "services/throttler/src/core/budget/leader/admission.rs::admit",
+        "services/event-recorder/src/durable.rs::carry_out",
+    ] {
+        assert!(places.contains(&format!("`{place}`")), "{place}");
+    }
+}
+
+#[test]
 fn paths_in_code_blocks_are_ignored() {
     let page = "`shared/bus/`, `a.rs` and `tests/x.rs::look`\n```text\n`shared/none/`\n```\n`cmd.<node>`, `x/y`, `config/z.toml`";
     let expected = [("shared/bus/", None), ("tests/x.rs", Some("look")), ("config/z.toml", None)];
