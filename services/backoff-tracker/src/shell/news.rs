@@ -79,7 +79,7 @@ fn message(reason: EventReason, news: &EntryNews, lasted: Duration) -> String {
             format!("{what} {fails} on {nodes}, and one of the others that wait makes an attempt at once: {cause}")
         }
         EventReason::BackoffOpened => format!("{what} {fails} on {nodes}, and all nodes wait: {cause}"),
-        EventReason::BackoffProbed => format!("{what} was tried for all nodes and still {fails} after {since}: {cause}"),
+        EventReason::BackoffProbed => format!("{what} still {fails} after {since}, as an attempt for all nodes found: {cause}"),
         EventReason::BackoffReleased => format!("{what} {succeeds} again after {since}, and no node waits for it any more"),
         EventReason::RegistryUnavailable => format!("{what} cannot be used, as {nodes} found: {cause}"),
         _ => format!("{what} can be used again after {since}"),
@@ -136,7 +136,7 @@ mod tests {
             (
                 EventReason::BackoffOpened,
                 &limited,
-                "budget o of registry r.example refuses pulls on 1 node, and others wait 4s at most before they try: ErrImagePull: connection refused",
+                "budget o of registry r.example refuses pulls on 1 node, and others wait 4s at most before an attempt: ErrImagePull: connection refused",
             ),
             (
                 EventReason::RegistryUnavailable,
@@ -146,7 +146,7 @@ mod tests {
             (
                 EventReason::BackoffProbed,
                 &probed,
-                "registry r.example:443 from zone a was tried for all nodes and still fails after 10s: ErrImagePull: connection refused",
+                "registry r.example:443 from zone a still fails after 10s, as an attempt for all nodes found: ErrImagePull: connection refused",
             ),
             (
                 EventReason::BackoffReleased,

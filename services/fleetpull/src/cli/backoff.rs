@@ -10,12 +10,12 @@ use super::list::{ListArgs, ListFormat};
 use super::pull::duration;
 use crate::completion;
 
-/// What nodes know of failures, and how to overrule it.
+/// Show and overrule back-off entries.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   fleetpull backoff list --nats nats://nats:4222
-  fleetpull backoff explain app:v2   why does it wait, and which node found out?
+  fleetpull backoff explain app:v2   why it waits, and which node found it
   fleetpull backoff clear app:v2     it was pushed: ask again now
   fleetpull backoff pause --registry registry.example --for 15m
   fleetpull backoff resume
@@ -32,20 +32,19 @@ pub struct BackoffArgs {
 /// What `backoff` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BackoffCommand {
-    /// List what is held back: what is shared once, with how many nodes know it, and what each node has of its own.
+    /// List back-off entries: a shared one once, with the number of nodes that know it, and each node's own.
     List(BackoffListArgs),
-    /// Show why something waits: since when, which node found out, when the next attempt is due, which node makes it if it has begun, and
-    /// in which view of the registry.
+    /// Explain back-off entries: the cause, since when, which node found it, the next attempt, its prober and the view of the registry.
     Explain(BackoffExplainArgs),
-    /// Forget what holds an image or an entry back, in the whole fleet.
+    /// Clear the back-off of an image, or one entry, in the whole fleet.
     Clear(BackoffClearArgs),
-    /// Let no node be refused by shared knowledge for a while.
+    /// Pause sharing: for a while no node is refused by reports of others.
     Pause(BackoffPauseArgs),
     /// End a pause.
     Resume(BackoffResumeArgs),
 }
 
-/// List what is held back.
+/// List back-off entries.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -82,7 +81,7 @@ pub struct BackoffListArgs {
     pub asked: NodesQuestionArgs<ListFormat>,
 }
 
-/// Show why something waits.
+/// Explain back-off entries.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -100,7 +99,7 @@ pub struct BackoffExplainArgs {
     pub asked: NodesQuestionArgs,
 }
 
-/// Forget what holds something back.
+/// Clear a back-off.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -132,7 +131,7 @@ pub struct BackoffClearArgs {
     pub asked: NodesQuestionArgs,
 }
 
-/// Let no node be refused by shared knowledge for a while.
+/// Pause sharing: for a while no node is refused by reports of others.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -180,7 +179,7 @@ pub struct BackoffResumeArgs {
     pub question: QuestionArgs,
 }
 
-/// What registries allow the fleet, and what is left of it.
+/// Show the fleet's budgets.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -64,10 +64,10 @@ pub struct SettingsArgs {
     pub config: Option<PathBuf>,
 }
 
-/// What is logged to stderr.
+/// The log on stderr.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
-    /// What is logged to stderr: error, warn, info, debug or trace.
+    /// The least level that is logged to stderr: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", help_heading = "Settings", value_parser = choices("log.level"), hide_possible_values = true)]
     pub log_level: Option<String>,
     /// How: text, or json for one object a line.

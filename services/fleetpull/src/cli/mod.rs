@@ -72,8 +72,8 @@ Examples:
   fleetpull pull busybox --store ./images          pull one image into ./images
   fleetpull run --nats nats://nats:4222            be this node's agent
   fleetpull pull --all-nodes app:v2 --nats ...     pull on all nodes
-  fleetpull status                                 what is wrong, worst first
-  fleetpull explain app:v2                         why does this image not come?
+  fleetpull status                                 all problems, worst first
+  fleetpull explain app:v2                         why an image is not there
 
 `fleetpull COMMAND --help` says more, with examples.
 
@@ -122,21 +122,21 @@ pub enum Command {
     Events(EventsArgs),
     /// Sum up the fleet's events: pulls, requests saved, waits, the worst images and nodes.
     Report(ReportArgs),
-    /// Show on one screen what is wrong in the fleet, the worst first.
+    /// Show the fleet's problems on one screen, the worst first.
     Status(StatusArgs),
-    /// Show how an image reference is read, and what would happen to a pull of it now.
+    /// Explain why an image, a pod or a row of `status` waits.
     Explain(ExplainArgs),
     /// List nodes, or describe one node.
     Nodes(NodesArgs),
-    /// List what is in flight, queued and standing on every node.
+    /// List running, queued and standing pulls of every node.
     Pulls(PullsArgs),
     /// End standing pulls: `pull --wait` and `pull --detach` leave them with the agents.
     Cancel(CancelArgs),
-    /// List, explain, clear or pause what nodes know of failures.
+    /// List, explain or clear back-off entries, or pause sharing.
     Backoff(BackoffArgs),
-    /// List what registries allow the fleet, and what is left of it.
+    /// List the fleet's budgets: rate and quota of each registry.
     Budget(BudgetArgs),
-    /// Read or write the fleet policy: what the whole fleet may ask of registries.
+    /// Read or write the fleet policy: how the fleet shares, and its caps.
     Policy(PolicyArgs),
     /// Make the fleet's buckets on the NATS server, or its accounts (--accounts).
     NatsSetup(NatsSetupArgs),
@@ -160,6 +160,20 @@ mod tests {
         let help = command.find_subcommand_mut("events").expect("a command").render_long_help().to_string();
         for reason in contract::EventReason::ALL {
             assert!(help.contains(reason.as_str()), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn help_has_statements_and_no_questions() {
+        let mut whole = command_called(OsStr::new("fleetpull"));
+        whole.build();
+        let mut commands = vec![whole];
+        while let Some(mut command) = commands.pop() {
+            let help = command.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            for question in ["?", "what is ", "What is "] {
+                assert!(!help.contains(question), "{question:?} in {help}");
+            }
+            commands.extend(command.get_subcommands().cloned());
         }
     }
 

@@ -25,7 +25,7 @@ Examples:
   fleetpull pull app:v2 -l 'zone in (a, b),!edge'    labels as with kubectl
   fleetpull pull app:v2 --all-nodes --wait 30m       until it is there
   fleetpull pull app:v2 --all-nodes --wait 2h --detach
-  fleetpull pull app:v2 --all-nodes --dry-run        what is there, what to get?
+  fleetpull pull app:v2 --all-nodes --dry-run        where it is, what to fetch
   fleetpull pull app:v2 --agent unix:///var/lib/fleetpull/state/n1/agent.sock
 
 Without --node, --all-nodes, --selector or --agent the whole job is done in this
@@ -33,13 +33,13 @@ process.
 The policy defaults as in Kubernetes: Always for the tag `latest`, else
 IfNotPresent. Durations need a unit: 30s, 5m.
 
-On many nodes, a failure that would come everywhere (not_found, denied,
-content_invalid, signature_invalid) stops what has not begun; with --wait it
-pauses that until a node has the image.
+On many nodes, after a failure that every node would have (not_found, denied,
+content_invalid, signature_invalid), no further node begins; with --wait further
+nodes wait until one node has the image.
 With --wait each agent keeps a standing pull, also when this command is killed;
-Ctrl-C withdraws the standing pulls, a second Ctrl-C leaves them. The same with
---detach again joins the standing pull of each node (same image, pod, platform
-and policy) and lets it stand for the longer of both times.
+Ctrl-C withdraws the standing pulls, a second Ctrl-C leaves them. The same
+command with --detach joins the standing pull of each node (same image, pod,
+platform and policy), which then stands for the longer of both times.
 `fleetpull pulls` lists standing pulls, `fleetpull cancel` ends them.
 
 Facts go to stdout (with -o json one object a line for each image and node),

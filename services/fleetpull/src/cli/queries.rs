@@ -151,25 +151,26 @@ fn pod_name(text: &str) -> Result<String, String> {
 /// The answer of `fleetpull explain` if nothing is named.
 const NOTHING_NAMED: &str = "\
 explain needs an image, a pod or the ID of a row; one of these comes next:
-  fleetpull status                      what holds pulls back in the whole fleet
+  fleetpull status                      all causes that hold pulls back
   fleetpull explain IMAGE               one image
   fleetpull explain pod NAMESPACE/NAME  all images that a pod waits for
   fleetpull explain ID                  a row of the status";
 
-/// Show how an image reference is read, and what would happen to a pull of it now.
+/// Explain why an image, a pod or a row of `status` waits.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull explain busybox                      how it is read; is it here?
-  fleetpull explain app:v2 --node n1 --nats ...  what would happen on n1
+  fleetpull explain busybox                      its full name; if it is here
+  fleetpull explain app:v2 --node n1 --nats ...  why it waits on n1
   fleetpull explain 7f3a                         a row of `fleetpull status`
   fleetpull explain registry.example             all rows about a registry
   fleetpull explain pod shop/web-0               all images that a pod waits for
   fleetpull explain pod/web-0 -n shop            the same
 
-When the fleet holds the image back, it shows why, since when, which node found
-out by which attempt and trace, when the next attempt is due, which node makes
-it if it has begun, and in which view of the registry.
+If the fleet holds the image back, explain shows the cause, since when, which
+node found it by which attempt and trace, when the next attempt is due, its
+prober if it has begun, and the view of the registry. It also shows the parsed
+reference.
 
 Without a fleet, or with --store or another option of the runtime, it looks at
 the store and the logins of this process.
@@ -177,7 +178,7 @@ the store and the logins of this process.
 Of a pod, agents know the images that are being pulled, wait, stand or are in
 back-off for it: pulls that were asked for with --pod.
 
-What holds pulls back in the whole fleet is what `fleetpull status` shows.
+`fleetpull status` shows all causes that hold pulls back in the fleet.
 
 Exit status: 1 when the reference cannot be read, a node did not answer, nothing
 is known of the pod, or a pull in this process would fail before any registry is
@@ -267,7 +268,7 @@ pub struct NodesArgs {
     pub question: QuestionArgs<ListFormat>,
 }
 
-/// List what is in flight, queued and standing on every node.
+/// List running, queued and standing pulls of every node.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -320,7 +321,7 @@ pub struct CancelArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fleetpull config print                           what is in force, and why
+  fleetpull config print                           values in force, and why
   fleetpull config validate --config ./node.toml   everything that is wrong
 
 validate also reads the files that the settings name (key, NATS login), as the
@@ -340,7 +341,7 @@ pub struct ConfigArgs {
 pub enum ConfigCommand {
     /// Print every setting in force, each with where it came from.
     Print(ConfigSources),
-    /// Check the settings and name everything that is wrong: file, key, and what is allowed.
+    /// Check the settings and name every error: file, key and allowed values.
     Validate(ConfigSources),
 }
 
@@ -386,8 +387,8 @@ Regenerate the script after an upgrade.
 
 The script asks fleetpull for each word. Nodes, and images that are held back,
 come from the fleet that the words before, the environment and the settings
-name, or from the agent of this machine; other images from the store. What is
-not there within 0.3 s is not offered.")]
+name, or from the agent of this machine; other images from the store. A source
+that needs more than 0.3 s is not used.")]
 pub struct CompletionsArgs {
     /// Which shell.
     #[arg(value_enum, value_name = "SHELL")]

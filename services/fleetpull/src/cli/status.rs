@@ -5,7 +5,7 @@ use clap::Args;
 use super::groups::QuestionArgs;
 use super::list::ColourChoice;
 
-/// Show on one screen what is wrong in the fleet.
+/// Show the fleet's problems on one screen.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -15,11 +15,11 @@ Examples:
   fleetpull status --agent unix:///var/lib/fleetpull/state/n1/agent.sock
   fleetpull explain 7f3a                       a row by its ID
 
-At most 40 lines, whatever the size of the fleet; the worst comes first, and
-what is well is not listed. WAITING counts the nodes that wait with a pull or a
-standing pull, and their images. BUS counts the NATS servers that hold the
-fleet's list of nodes, and says how long an agent takes to answer. If the bus is
-lost, --agent shows what one node knows.
+The screen has at most 40 lines, whatever the size of the fleet. The worst row
+is the first; nothing that is well has a row. WAITING counts the nodes that wait
+with a pull or a standing pull, and their images. BUS counts the NATS servers
+that hold the fleet's list of nodes, and says how long an agent takes to answer.
+If the bus is lost, --agent shows what one node knows.
 
 Exit status: 1 when a node that was asked did not answer.")]
 pub struct StatusArgs {

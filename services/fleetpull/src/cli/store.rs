@@ -75,10 +75,10 @@ Examples:
   fleetpull rm app:v1 app:v2
   fleetpull rm busybox --store ./images --dry-run
 
-An image goes in all spellings of its name (busybox, busybox:latest) and for all
-platforms; app@sha256:... takes every tag of app with that digest. Its blobs
-stay until `fleetpull prune`, because other images may need them; rm prints how
-much a prune would free.
+rm removes an image under all spellings of its name (busybox, busybox:latest)
+and for all platforms; app@sha256:... names every tag of app with that digest.
+The blobs stay until `fleetpull prune`, because other images may need them; rm
+prints how much a prune would free.
 Containerd and CRI-O remove their own images: crictl rmi IMAGE.
 
 Exit status: 1 when an image is not there; the others are removed all the same.")]
@@ -99,7 +99,7 @@ pub struct RmArgs {
 #[command(after_help = "\
 Examples:
   fleetpull prune                                blobs that no image needs
-  fleetpull prune --dry-run                      how much would that free?
+  fleetpull prune --dry-run                      how much that would free
   fleetpull prune --older-than 30d               first all images of a month ago
   fleetpull prune --older-than 30d --keep 'r.example/base/*' --keep app:v1
 
@@ -109,10 +109,10 @@ store have no such time and stay. --keep takes an image as `rm` does, or a
 pattern with * for any text, which is compared with the name as it was asked for
 and in full, with registry and tag.
 
-Agents and other pulls may go on meanwhile: what they need stays. So do partial
-blobs of a pull that was interrupted less than a day ago.
-Another program that writes into the store at that moment (skopeo) is not
-noticed. A prune that is killed leaves no broken image; the next one goes on.")]
+Agents and other pulls may go on meanwhile: prune keeps the blobs that they
+need, and partial blobs of a pull that was interrupted less than a day ago.
+prune does not notice another program that writes into the store at that moment
+(skopeo). If prune is killed, no image is broken, and the next prune continues.")]
 pub struct PruneArgs {
     /// First remove the images that were pulled longer ago than this: 12h, 30d.
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]

@@ -326,7 +326,7 @@ mod tests {
         };
         assert!(refused.may_be_under_way(), "a caller whose wait for clearance timed out gets no time of the next attempt");
         let with_prober = Row { under_way: Some(Box::new(under_way)), ..refused };
-        assert_eq!(with_prober.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, n2 tries now"));
+        assert_eq!(with_prober.refusal().as_deref(), Some("n3 waits: n1 got 404 at 12:00:03Z, next attempt now by n2"));
         assert_eq!((with_prober.to_json().learned_by, with_prober.to_json().next_by), (Some("n1"), Some("n2")));
         assert_eq!(with_prober.to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
         let learned = PullOutcome {

@@ -1,5 +1,5 @@
-//! Why a pull waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, or during the next
-//! attempt `n2 tries now`.
+//! Why a pull waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, and during that
+//! attempt `next attempt now by n2` instead.
 
 use console::truncate_str;
 use contract::FailureClass;
@@ -107,7 +107,7 @@ pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
         (None, "") => None,
         (Some(0), "") => Some("the next attempt is due".to_owned()),
         (Some(left), "") => Some(format!("next attempt in {}", units::seconds(left))),
-        (_, by) => Some(format!("{by} tries now")),
+        (_, by) => Some(format!("next attempt now by {by}")),
     }
 }
 
@@ -172,12 +172,12 @@ mod tests {
         };
         assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
         let tried = Refusal { next_attempt_ms: None, next_by: "n2", ..refusal };
-        assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), n2 tries now");
+        assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt now by n2");
         let itself = Refusal { learned_by: "", cause: "dial tcp: connection refused", ..refusal };
         assert_eq!(itself.sentence(), "n3 waits: n3 got connection refused at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
         let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
         assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");
-        assert_eq!(next_attempt(Some(0), "n2").as_deref(), Some("n2 tries now"));
+        assert_eq!(next_attempt(Some(0), "n2").as_deref(), Some("next attempt now by n2"));
     }
 
     #[test]

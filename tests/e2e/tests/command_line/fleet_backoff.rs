@@ -103,9 +103,9 @@ fn the_prober_is_named_while_it_probes() {
     assert_eq!((&refused["next_by"], &refused["learned_by"]), (&json!("n2"), &json!("n1")), "{refused}");
     assert_eq!(refused["learned_trace_id"], first["trace_id"], "{refused}");
     let text = Finished::of(&["pull"], text).expect(4);
-    assert!(text.stdout.contains("n3 waits: n1 got 404 at ") && text.stdout.trim_end().ends_with("), n2 tries now"), "{text}");
+    assert!(text.stdout.contains("n3 waits: n1 got 404 at ") && text.stdout.trim_end().ends_with("), next attempt now by n2"), "{text}");
     let explained = fleet.run(&["explain", &image]).expect(0);
-    assert!(explained.stdout.contains("next attempt: n2 tries now, for all"), "{explained}");
+    assert!(explained.stdout.contains("next attempt: now by n2, for all"), "{explained}");
     registry.faults().clear();
     drop(standing_pull);
 }

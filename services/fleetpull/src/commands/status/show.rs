@@ -168,7 +168,7 @@ fn next(row: &Row) -> String {
 /// The prober, or the time of the next attempt. None if neither is known.
 pub(in crate::commands) fn next_attempt(left_ms: Option<u64>, prober: Option<&str>) -> Option<String> {
     match (left_ms, prober) {
-        (_, Some(prober)) => Some(format!("{prober} tries now")),
+        (_, Some(prober)) => Some(format!("next attempt now by {prober}")),
         (Some(..SOON_MS), None) => Some("the next attempt is due".to_owned()),
         (Some(left_ms), None) => Some(format!("next attempt in {}", units::age(left_ms))),
         (None, None) => None,
@@ -277,7 +277,7 @@ fn table_of(rows: &[Row], look: &Look) -> Vec<String> {
 
 fn in_full(row: &Row) -> Vec<Cell> {
     let next = match (&row.prober, row.next_attempt_ms) {
-        (Some(prober), _) => format!("{prober} tries now"),
+        (Some(prober), _) => format!("now by {prober}"),
         (None, left_ms) => units::due(left_ms),
     };
     let waiting = match row.waiting.nodes {

@@ -47,8 +47,8 @@ impl Known {
             left => format!("{}, at {}", units::due(Some(left)), units::time_of_day(now_ms.saturating_add(left))),
         };
         let next = match (self.prober(), soonest) {
-            (Some(prober), _) if self.is_without_bus => format!("{prober} tries now"),
-            (Some(prober), _) => format!("{prober} tries now, for all"),
+            (Some(prober), _) if self.is_without_bus => format!("now by {prober}"),
+            (Some(prober), _) => format!("now by {prober}, for all"),
             (None, ..SOON_MS) if is_for_all => format!("{due}, by {NEXT_PROBER}; the others wait for what it finds"),
             (None, _) if is_for_all => format!("{due}, by {NEXT_PROBER}"),
             (None, _) if self.is_shared() && self.is_without_bus => format!("{due}, by each node for itself, because no bus is reached"),
@@ -146,7 +146,7 @@ mod tests {
             assert!(details.contains(expected), "{details}");
             known.entry.probed_by = Some("n1".to_owned());
             let probed = known.details(0).join("\n");
-            assert_eq!(probed.contains("n1 tries now, for all"), expected.contains("for all"), "{probed}");
+            assert_eq!(probed.contains("now by n1, for all"), expected.contains("for all"), "{probed}");
         }
     }
 

@@ -21,7 +21,7 @@ impl Explanation {
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
                 let left = duration_in_words(*left);
                 if self.waits {
-                    format!("{now} would wait for {left} and be tried then: one node alone reports the failure{then}")
+                    format!("{now} would wait for {left} before an attempt: one node alone reports the failure{then}")
                 } else {
                     format!("{now} would be refused with ImagePullBackOff for another {left}{then}")
                 }
@@ -71,7 +71,7 @@ mod tests {
             ),
             (
                 Explanation { waits: true, ..refusal.clone() },
-                "it would wait for 12.4 s and be tried then: one node alone reports the failure",
+                "it would wait for 12.4 s before an attempt: one node alone reports the failure",
             ),
             (
                 Explanation {
