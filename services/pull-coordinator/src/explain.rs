@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contract::messages::backoff_tracker::{BackoffAnswer, BackoffEntry, BackoffList, LocalKey, Pause, Refusal};
 use contract::messages::pull_coordinator::{EndpointLogins, ExplainImage, Explanation};
-use contract::{CallError, TraceContext};
+use contract::{CallError, TraceContext, human_duration};
 use image::{Platform, Reference};
 use runtimes::{PullRequest, RuntimeRef};
 
@@ -127,8 +127,7 @@ fn unenforced_because(list: &BackoffList, registry: &str) -> Option<String> {
     let concerns = |pause: &&Pause| pause.registry.as_ref().is_none_or(|paused| paused == registry);
     let pause = list.pauses.iter().filter(concerns).max_by_key(|pause| pause.left_ms)?;
     let of = pause.registry.as_deref().unwrap_or("all registries");
-    let left = image::go::duration(Duration::from_secs(pause.left_ms.div_ceil(1_000)));
-    Some(format!("sharing of {of} is paused for {left} more"))
+    Some(format!("sharing of {of} is paused for {} more", human_duration(pause.left_ms)))
 }
 
 #[cfg(test)]
@@ -143,10 +142,10 @@ mod tests {
             (list("enforce", vec![]), None),
             (list("enforce", vec![pause(Some("other.example"), 60_000)]), None),
             (list("observe", vec![]), Some("this node only observes")),
-            (list("enforce", vec![pause(Some("r.example"), 60_000)]), Some("sharing of r.example is paused for 1m0s more")),
+            (list("enforce", vec![pause(Some("r.example"), 60_000)]), Some("sharing of r.example is paused for 60s more")),
             (
                 list("enforce", vec![pause(Some("r.example"), 5_000), pause(None, 59_100)]),
-                Some("sharing of all registries is paused for 1m0s more"),
+                Some("sharing of all registries is paused for 59s more"),
             ),
         ] {
             assert_eq!(unenforced_because(&list, "r.example").as_deref(), expected, "{list:?}");

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::human_duration;
 use contract::messages::pull_coordinator::{BLOBS_MOST, BlobSize, Explanation, ImageSizeEstimate, PullPolicy};
 use image::Digest;
 use runtimes::{ImageRuntime, PullRequest, SizeEstimate};
@@ -50,7 +51,7 @@ pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn Im
 fn not_asked_because(explanation: &Explanation) -> Option<String> {
     if let Some(left_ms) = explanation.next_attempt_ms {
         let cause = explanation.cause.as_deref().unwrap_or("an earlier failure");
-        let left = image::go::duration(Duration::from_secs(left_ms.div_ceil(1_000)));
+        let left = human_duration(left_ms);
         return Some(format!("its registry is not asked for another {left}, because of {cause}"));
     }
     (explanation.policy == PullPolicy::Never.as_str()).then(|| "the policy is Never: no registry is asked".to_owned())
@@ -87,7 +88,7 @@ mod tests {
         let explanation = |next_attempt_ms| Explanation { next_attempt_ms, ..Explanation::default() };
         assert_eq!(
             not_asked_because(&explanation(Some(21_598_200))).as_deref(),
-            Some("its registry is not asked for another 5h59m59s, because of an earlier failure")
+            Some("its registry is not asked for another 5h59m, because of an earlier failure")
         );
         assert_eq!(not_asked_because(&explanation(None)), None);
     }

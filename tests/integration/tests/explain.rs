@@ -81,7 +81,7 @@ fn a_back_off_is_explained_with_its_cause_and_not_touched() {
                 class: Some(FailureClass::NotFound),
                 learned_ms_ago: Some(0),
                 learned_trace_id: Some(failed.trace_id.clone()),
-                verdict: "it would be refused with ImagePullBackOff for another 10.0 s".to_owned(),
+                verdict: "it would be refused with ImagePullBackOff for another 10s".to_owned(),
                 ..Explanation::default()
             };
             assert_eq!(explanation, expected);

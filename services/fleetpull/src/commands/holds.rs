@@ -13,7 +13,7 @@ use super::budget::{Budget, Merger};
 use crate::fleet::FleetClient;
 use crate::output::known_failures::Known;
 use crate::output::quota::{self, SpentQuota};
-use crate::output::units;
+use crate::output::units::{self, SOON_MS};
 
 /// The known budgets, with their leaders' values.
 #[derive(Default)]
@@ -140,7 +140,7 @@ pub(super) fn hold(state: &BudgetState) -> Option<BudgetHold> {
     }
     let cause = waiting?;
     let wait_ms = longest_wait.filter(|wait| *wait > 0);
-    let last = wait_ms.map(|wait| format!(", the last for {}", units::seconds(wait))).unwrap_or_default();
+    let last = wait_ms.filter(|wait| *wait >= SOON_MS).map(|wait| format!(", the last for {}", units::age(wait))).unwrap_or_default();
     Some(BudgetHold { wait_ms, cause: format!("{cause}{last}") })
 }
 
@@ -215,7 +215,7 @@ pub(super) mod tests {
                 budget(vec![limit(None, 0, 52_000)], &[1_000, 60_000]),
                 Some((Some(60_000), "quota 0 of 100 left per 60s, resets in 52s; 2 pulls wait")),
             ),
-            (budget(vec![], &[2_500]), Some((Some(2_500), "1 pull waits, the last for 2.5 s"))),
+            (budget(vec![], &[2_500]), Some((Some(2_500), "1 pull waits, the last for 2s"))),
             (budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 7, 1_000)], &[]), None),
             (
                 budget(vec![limit(Some("a"), 0, 5_000), limit(Some("b"), 0, 1_000)], &[]),
@@ -299,7 +299,7 @@ pub(super) mod tests {
         let budgets = Budgets::from_merged(merger);
         let mut explanation = Explanation { present: Some(false), budget: Some(OWNER.to_owned()), ..Explanation::default() };
         budgets.complete(&mut explanation);
-        assert_eq!(explanation.verdict, "it would wait for its registry's budget for 52.0 s: quota 0 of 100 left per 60s, resets in 52s");
+        assert_eq!(explanation.verdict, "it would wait for its registry's budget for 52s: quota 0 of 100 left per 60s, resets in 52s");
         let mut other = Explanation { present: Some(false), budget: Some("other".to_owned()), ..Explanation::default() };
         budgets.complete(&mut other);
         assert_eq!(other.verdict, "it would be pulled");

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn narrow_line_shortens_names_and_keeps_figures() {
         let names = ["node-0002.rack-7", "registry.example/team/platform/application:v2.14.0"];
-        let figures = "2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s";
+        let figures = "2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2s";
         for width in [50, 60, 79, 80, 100, 130, 200] {
             let line = with_figures(&names, 1, 2, figures, width);
             assert!(line.chars().count() <= width.max(2 + 2 * NAME_LEAST + 2 + 2 + figures.len()), "{width}: {line}");
@@ -124,7 +124,7 @@ mod tests {
         }
         assert!(with_figures(&names, 1, 2, figures, 200).contains("[##########----------]"));
         assert!(!with_figures(&names, 0, 0, figures, 200).contains('['));
-        assert_eq!(with_figures(&["n1", "a:1"], 0, 0, "asks the registry, for 2.0 s", 80), "  n1  a:1  asks the registry, for 2.0 s");
+        assert_eq!(with_figures(&["n1", "a:1"], 0, 0, "asks the registry, for 2s", 80), "  n1  a:1  asks the registry, for 2s");
     }
 
     #[test]

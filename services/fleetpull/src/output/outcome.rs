@@ -5,7 +5,7 @@ use contract::messages::pull_coordinator::{OutcomeKind, PullOutcome};
 use contract::{FailureClass, NodeName, Reason, StandingPullId};
 use serde::Serialize;
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, next_attempt};
 use super::{given, trace_link, units};
 use crate::cli::OutputFormat;
 
@@ -246,8 +246,8 @@ impl Row {
             let found = if is_learned && is_of_registry { " of the registry, found with this or another image" } else { "" };
             text.push_str(&format!(" [{class}{found}]"));
         }
-        if let Some(left) = self.next_attempt_ms() {
-            text.push_str(&format!(" (next attempt in {})", units::milliseconds(left)));
+        if let Some(next) = next_attempt(self.next_attempt_ms(), None) {
+            text.push_str(&format!(" ({next})"));
         }
         text
     }
@@ -296,7 +296,7 @@ mod tests {
         };
         assert_eq!(
             row(learned.clone()).to_text(),
-            "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s"
+            "backoff  n3  busybox  n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3s"
         );
         assert_eq!((row(own.clone()).to_json().learned_by, row(learned.clone()).to_json().learned_by), (Some("n3"), Some("n1")));
         assert_eq!(row(learned).to_json().learned_at.as_deref(), Some("1970-01-01T12:00:03Z"));
@@ -377,7 +377,7 @@ mod tests {
         };
         assert_eq!(
             row(outcome.clone()).to_text(),
-            "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next attempt in 9.5s)"
+            "backoff  n3  busybox  ImagePullBackOff: Back-off pulling image \"busybox\": ErrImagePull: a b [2J [not_found] (next attempt in 9s)"
         );
         let limited = PullOutcome { class: Some(FailureClass::RateLimited), learned_ms_ago: Some(500), ..outcome };
         let text = row(limited.clone()).to_text();

@@ -57,14 +57,13 @@ impl ProgressView {
     }
 
     fn write_lines(&mut self, node: &NodeName, pulls: &[PullStatus]) {
-        let whole_seconds = |ms: u64| units::milliseconds(ms / 1_000 * 1_000);
         for pull in pulls.iter().filter(|pull| pull.state == PullState::Pulling) {
             if self.is_due(format!("{node} {}", pull.image), pull.since_ms) {
                 let done = match pull.total_bytes {
                     0 => "asks the registry".to_owned(),
                     total => format!("{} of {}", units::bytes(pull.done_bytes), units::bytes(total)),
                 };
-                super::remark(&format!("{node}: {}: {done} after {}", pull.image, whole_seconds(pull.since_ms)));
+                super::remark(&format!("{node}: {}: {done} after {}", pull.image, units::age(pull.since_ms)));
             }
         }
         // All waiting pulls share one line, because there may be hundreds.
@@ -72,7 +71,7 @@ impl ProgressView {
         if let Some(longest_ms) = waiting.clone().map(|pull| pull.since_ms).max()
             && self.is_due(format!("{node} "), longest_ms)
         {
-            super::remark(&format!("{node}: {} waiting for their turn, the first for {}", waiting.count(), whole_seconds(longest_ms)));
+            super::remark(&format!("{node}: {} waiting for their turn, the first for {}", waiting.count(), units::age(longest_ms)));
         }
     }
 

@@ -1,11 +1,11 @@
-//! Why a pull waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s`, and during that
+//! Why a pull waits, in one sentence: `n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3s`, and during that
 //! attempt `next attempt now by n2` instead.
 
 use console::truncate_str;
 use contract::FailureClass;
 use image::with_short_digests;
 
-use super::units;
+use super::units::{self, SOON_MS};
 
 /// HTTP statuses as runtimes write them, with their words, so that a number is not mistaken for a port.
 const STATUSES: [(&str, &str); 8] = [
@@ -87,7 +87,7 @@ impl Refusal<'_> {
         if !self.trace_id.is_empty() {
             sentence.push_str(&format!(" (trace {})", short_trace(self.trace_id)));
         }
-        if let Some(next) = next_attempt(self.next_attempt_ms, self.next_by) {
+        if let Some(next) = next_attempt(self.next_attempt_ms, Some(self.next_by).filter(|by| !by.is_empty())) {
             sentence.push_str(&format!(", {next}"));
         }
         sentence
@@ -100,14 +100,14 @@ pub fn short_trace(trace_id: &str) -> String {
     format!("{}...", trace_id.chars().take(TRACE_SHOWN).collect::<String>())
 }
 
-/// The prober, or the time of the next attempt.
+/// The prober, or the time of the next attempt. None if neither is known.
 #[must_use]
-pub fn next_attempt(in_ms: Option<u64>, by: &str) -> Option<String> {
-    match (in_ms, by) {
-        (None, "") => None,
-        (Some(0), "") => Some("the next attempt is due".to_owned()),
-        (Some(left), "") => Some(format!("next attempt in {}", units::seconds(left))),
-        (_, by) => Some(format!("next attempt now by {by}")),
+pub fn next_attempt(left_ms: Option<u64>, prober: Option<&str>) -> Option<String> {
+    match (left_ms, prober) {
+        (_, Some(prober)) => Some(format!("next attempt now by {prober}")),
+        (Some(..SOON_MS), None) => Some("the next attempt is due".to_owned()),
+        (Some(left_ms), None) => Some(format!("next attempt in {}", units::age(left_ms))),
+        (None, None) => None,
     }
 }
 
@@ -170,14 +170,21 @@ mod tests {
             next_attempt_ms: Some(3_140),
             next_by: "",
         };
-        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
+        assert_eq!(refusal.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt in 3s");
         let tried = Refusal { next_attempt_ms: None, next_by: "n2", ..refusal };
         assert_eq!(tried.sentence(), "n3 waits: n1 got 503 at 12:00:03Z (trace 4bf92f35...), next attempt now by n2");
         let itself = Refusal { learned_by: "", cause: "dial tcp: connection refused", ..refusal };
-        assert_eq!(itself.sentence(), "n3 waits: n3 got connection refused at 12:00:03Z (trace 4bf92f35...), next attempt in 3.1 s");
+        assert_eq!(itself.sentence(), "n3 waits: n3 got connection refused at 12:00:03Z (trace 4bf92f35...), next attempt in 3s");
         let bare = Refusal { node: "n3", learned_by: "n1", class: FailureClass::NotFound, ..Refusal::default() };
         assert_eq!(bare.sentence(), "n3 waits: n1 got not_found");
-        assert_eq!(next_attempt(Some(0), "n2").as_deref(), Some("next attempt now by n2"));
+        for (left_ms, prober, expected) in [
+            (Some(0), Some("n2"), Some("next attempt now by n2")),
+            (Some(999), None, Some("the next attempt is due")),
+            (Some(21_598_200), None, Some("next attempt in 5h59m")),
+            (None, None, None),
+        ] {
+            assert_eq!(next_attempt(left_ms, prober).as_deref(), expected, "{left_ms:?} {prober:?}");
+        }
     }
 
     #[test]

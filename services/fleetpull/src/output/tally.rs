@@ -351,7 +351,7 @@ impl InProgress {
 
     fn line(&self, node: &NodeName, width: usize) -> String {
         let image = one_line(&self.image);
-        let since = units::seconds(self.since_ms / 1_000 * 1_000);
+        let since = units::age(self.since_ms);
         let figures = if self.total_bytes == 0 {
             format!("asks the registry, for {since}")
         } else {

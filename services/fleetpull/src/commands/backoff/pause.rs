@@ -108,7 +108,7 @@ fn print(format: OutputFormat, pauses: &[Pause]) {
 /// Describes a pause in one line.
 pub(in crate::commands) fn line(pause: &Pause) -> String {
     let of = pause.registry.as_ref().map_or_else(|| "of all registries".to_owned(), |registry| format!("of {registry}"));
-    format!("paused: sharing {of}, for {} more, by {}", units::seconds(pause.left_ms), output::one_line(&pause.by))
+    format!("paused: sharing {of}, for {} more, by {}", units::age(pause.left_ms), output::one_line(&pause.by))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
         let pause = |registry: Option<&str>, left_ms| Pause { registry: registry.map(str::to_owned), left_ms, by: "me@here".to_owned() };
         assert_eq!(
             [pause(None, 60_000), pause(Some("r.example"), 5_100)].map(|pause| line(&pause)),
-            ["paused: sharing of all registries, for 1m0s more, by me@here", "paused: sharing of r.example, for 5.1 s more, by me@here"]
+            ["paused: sharing of all registries, for 60s more, by me@here", "paused: sharing of r.example, for 5s more, by me@here"]
         );
     }
 }

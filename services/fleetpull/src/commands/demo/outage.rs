@@ -197,7 +197,7 @@ async fn watch<'a>(scene: &Scene, mut ours: Side<'a>, mut theirs: Side<'a>, cloc
                 }
                 healed = Some(since());
                 let after = milliseconds(since());
-                printer.shortened("healed", json!({ "after_ms": after }), &format!("{:>6}  both are healed", units::seconds(after)));
+                printer.shortened("healed", json!({ "after_ms": after }), &format!("{:>6}  both are healed", units::age(after)));
             }
             _ = shown.tick() => {
                 show_counters(printer, since(), &ours, &theirs);
@@ -225,7 +225,7 @@ fn show_counters(printer: &Printer, since: Duration, ours: &Side<'_>, theirs: &S
     printer.measured(
         "failing",
         json!({ "after_ms": after, "shared": shared, "kubelet": kubelet }),
-        &format!("{:>6}  failing requests: {shared:>3} by n1 n2 n3, {kubelet:>3} by kubelet's rule", units::seconds(after)),
+        &format!("{:>6}  failing requests: {shared:>3} by n1 n2 n3, {kubelet:>3} by kubelet's rule", units::age(after)),
     );
 }
 
@@ -260,7 +260,7 @@ fn show_end(printer: &Printer, ours: &Side<'_>, theirs: &Side<'_>, took: Duratio
     printer.measured(
         "served",
         json!({ "rule": "shared", "there": ours.there(), "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": 0 }),
-        &format!("n1 n2 n3: all {wanted} images are there {} after healing", units::seconds(took)),
+        &format!("n1 n2 n3: all {wanted} images are there {} after healing", units::milliseconds(took / 100 * 100)),
     );
     let now = clock.now().monotonic;
     let left = |standing: &Standing| {
@@ -273,7 +273,7 @@ fn show_end(printer: &Printer, ours: &Side<'_>, theirs: &Side<'_>, took: Duratio
     printer.measured(
         "served",
         json!({ "rule": "kubelet", "there": there, "wanted": wanted, "after_healing_ms": took, "longest_wait_ms": longest }),
-        &format!("k1 k2 k3: {there} of {wanted} by then, the last may not ask before another {}", units::seconds(longest)),
+        &format!("k1 k2 k3: {there} of {wanted} by then, the last may not ask before another {}", units::age(longest)),
     );
     let (shared, kubelet) = (ours.failing(), theirs.failing());
     let text = format!("failing requests in all: {shared} and {kubelet}");

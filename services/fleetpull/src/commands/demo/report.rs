@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{OutputArgs, OutputFormat};
-use crate::output::{self, table, units};
+use crate::output::refusal::next_attempt;
+use crate::output::{self, table};
 
 /// The origin of a fact.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +172,7 @@ pub(super) fn ending(last: &PullOutcome) -> &str {
 /// An answer in kubelet's words, with Fleetpull's additions.
 pub(super) fn outcome(outcome: &PullOutcome) -> String {
     let reason = outcome.reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
-    let next = outcome.next_attempt_ms.map(|left| format!("; next attempt in {}", units::milliseconds(left))).unwrap_or_default();
+    let next = next_attempt(outcome.next_attempt_ms, None).map(|next| format!("; {next}")).unwrap_or_default();
     format!("{reason}{}{next}", outcome.message)
 }
 

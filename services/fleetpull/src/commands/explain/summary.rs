@@ -6,9 +6,10 @@ use contract::NodeName;
 use contract::messages::pull_coordinator::{BudgetHold, Explanation, PullPolicy};
 
 use super::{Findings, Verdict};
-use crate::commands::status::{name, next_attempt, silent, state_in_words, without_a_bus};
+use crate::commands::status::{name, silent, state_in_words, without_a_bus};
 use crate::output::known_failures::{Known, found_by, named_few};
 use crate::output::layout::without_middle;
+use crate::output::refusal::next_attempt;
 use crate::output::silent::{Silent, milliseconds};
 use crate::output::units;
 

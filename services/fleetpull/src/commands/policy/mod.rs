@@ -84,7 +84,7 @@ fn get(args: &PolicyGetArgs) -> Result<Exit> {
             }),
             OutputFormat::Text if is_set => {
                 let by = output::one_line(by);
-                output::document(&format!("# revision {revision}, set {} ago by {by}", units::seconds(milliseconds(*age))));
+                output::document(&format!("# revision {revision}, set {} ago by {by}", units::age(milliseconds(*age))));
                 output::document(document::written(policy)?.trim_end());
             }
             OutputFormat::Text => output::remark("no policy is set: the median of the nodes' settings applies"),

@@ -89,7 +89,7 @@ impl Late {
 
     /// Each selected silent node with a message about its silence; `lasts` is the time since the command's start.
     pub(super) fn silent_with_reasons(&self, lasts: Duration) -> Vec<(NodeName, String)> {
-        let since_last_seen = |ago: Duration| units::seconds(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
+        let since_last_seen = |ago: Duration| units::age(u64::try_from((ago + lasts).as_millis()).unwrap_or(u64::MAX));
         let message = |ago| format!("known to the fleet, but its agent does not answer; last seen {} ago", since_last_seen(ago));
         self.selected().map(|silent| (silent.node.clone(), message(silent.ago))).collect()
     }

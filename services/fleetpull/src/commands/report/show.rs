@@ -179,8 +179,8 @@ fn outcome(name: &&str, outcome: &Outcome) -> Vec<String> {
 }
 
 fn waits((cause, waits): (&&str, &super::spread::Spread)) -> Vec<String> {
-    let median = waits.median_ms().map_or_else(|| "-".to_owned(), units::seconds);
-    vec![(*cause).to_owned(), waits.count.to_string(), units::seconds(waits.sum_ms), median, units::seconds(waits.longest_ms)]
+    let median = waits.median_ms().map_or_else(|| "-".to_owned(), units::age);
+    vec![(*cause).to_owned(), waits.count.to_string(), units::age(waits.sum_ms), median, units::age(waits.longest_ms)]
 }
 
 fn name((name, tally): (Option<String>, Tally)) -> Vec<String> {

@@ -26,7 +26,7 @@ use model::Status;
 
 pub(super) use explain::{ToClear, explain, may_name_rows, to_clear};
 pub(super) use ids::is_id;
-pub(super) use show::{next_attempt, silent, without_a_bus};
+pub(super) use show::{silent, without_a_bus};
 pub(super) use what_and_scope::{name, state_in_words};
 
 /// The width of lines without a terminal, in columns: nothing is wrapped or shortened.

@@ -9,9 +9,9 @@ use super::row::{Row, Source, What};
 use crate::commands::backoff::pause_line;
 use crate::output::known_failures::named_few;
 use crate::output::layout::{without_middle, wrapped};
+use crate::output::refusal::next_attempt;
 use crate::output::table::{Cell, Column, Look, Table, Tone};
-use crate::output::units::{self, SOON_MS};
-use crate::output::{one_line, standing_pull};
+use crate::output::{one_line, standing_pull, units};
 
 /// The most lines, so that the status of a fleet of any size fits on one screen.
 const LINES_MOST: usize = 40;
@@ -163,16 +163,6 @@ fn waiting(row: &Row) -> String {
 
 fn next(row: &Row) -> String {
     next_attempt(row.next_attempt_ms, row.prober.as_deref()).map(|next| format!(", {next}")).unwrap_or_default()
-}
-
-/// The prober, or the time of the next attempt. None if neither is known.
-pub(in crate::commands) fn next_attempt(left_ms: Option<u64>, prober: Option<&str>) -> Option<String> {
-    match (left_ms, prober) {
-        (_, Some(prober)) => Some(format!("next attempt now by {prober}")),
-        (Some(..SOON_MS), None) => Some("the next attempt is due".to_owned()),
-        (Some(left_ms), None) => Some(format!("next attempt in {}", units::age(left_ms))),
-        (None, None) => None,
-    }
 }
 
 fn fleet(status: &Status) -> String {

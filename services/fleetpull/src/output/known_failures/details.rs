@@ -9,7 +9,7 @@ use crate::output::{one_line, trace_link};
 
 /// The next prober. No node is chosen before the attempt is due: then the first node that needs it takes the lease, and a node that
 /// reported the failure waits 1 to 2 s longer.
-const NEXT_PROBER: &str = "one node for all: the first that then needs it; its reporters wait 1 to 2 s longer";
+const NEXT_PROBER: &str = "one node for all: the first that then needs it; its reporters wait 1s to 2s longer";
 
 impl Known {
     /// All details of the entry, one line for each question.
@@ -25,10 +25,10 @@ impl Known {
             format!(
                 "{} ({} ago); failure {} in a row, the last at {} ({} ago)",
                 at(entry.since_ms),
-                units::seconds(entry.since_ms),
+                units::age(entry.since_ms),
                 entry.step.max(1),
                 at(entry.last_ms_ago),
-                units::seconds(entry.last_ms_ago)
+                units::age(entry.last_ms_ago)
             ),
         );
         let attempt =
@@ -179,11 +179,11 @@ mod tests {
             details,
             [
                 "image registry.example/a:1: not_found  (key 316e2d029ab1c464307b9b74a4007f6a)",
-                "  since:        11:59:00Z (1m3s ago); failure 2 in a row, the last at 12:00:00Z (3.0 s ago)",
+                "  since:        11:59:00Z (63s ago); failure 2 in a row, the last at 12:00:00Z (3s ago)",
                 "  found by:     n1 and 1 more, attempt 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736",
                 "  error:        ErrImagePull: 404 Not Found (MANIFEST_UNKNOWN)",
                 "  binds:        everybody; 2 nodes know it",
-                "  next attempt: in 7s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1 to 2 s longer",
+                "  next attempt: in 7s, at 12:00:10Z, by one node for all: the first that then needs it; its reporters wait 1s to 2s longer",
                 "  view:         scope default, registry registry.example, route 0123456789ab; nodes with another view do not have this entry",
             ]
         );

@@ -44,7 +44,7 @@ fn three_nodes_are_shown_one_by_one() {
         tally.lines(usize::MAX),
         [
             "1 of 3 there, 1 pulling, 1 held back, 2.0 MiB of 8.0 MiB, 1.0 MiB/s",
-            "  n0002  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
+            "  n0002  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2s",
             "  1 node: docker.io 503, next attempt 00:00:12Z",
         ]
     );
@@ -64,7 +64,7 @@ fn node_that_stops_answering_is_silent_and_its_pulls_are_not_shown_as_going_on()
             tally.lines(usize::MAX),
             [
                 "0 of 2 there, 1 pulling, 1 node is silent (n0002), 4.0 MiB of 8.0 MiB, 1.0 MiB/s",
-                "  n0001  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2.0 s",
+                "  n0001  a:1  [##########----------]  2.0 MiB of 4.0 MiB, 1.0 MiB/s, for 2s",
             ]
         );
     }

@@ -1,7 +1,7 @@
 //! The verdict: what a pull would do now, in one sentence.
 
 use super::{BudgetHold, Explanation, PullPolicy};
-use crate::duration_in_words;
+use crate::human_duration;
 
 impl Explanation {
     /// Makes the verdict from the other fields.
@@ -19,7 +19,7 @@ impl Explanation {
                 let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-                let left = duration_in_words(*left);
+                let left = human_duration(*left);
                 if self.waits {
                     format!("{now} would wait for {left} before an attempt: one node alone reports the failure{then}")
                 } else {
@@ -28,7 +28,7 @@ impl Explanation {
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
             Self { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
-                let long = wait_ms.map(|wait| format!(" for {}", duration_in_words(wait))).unwrap_or_default();
+                let long = wait_ms.map(|wait| format!(" for {}", human_duration(wait))).unwrap_or_default();
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
             Self { class: Some(class), unenforced_because, .. } => {
@@ -59,7 +59,7 @@ mod tests {
             ),
             (
                 Explanation { budget_hold: budget_hold.clone(), ..free.clone() },
-                "it would wait for its registry's budget for 52.0 s: quota 0 of 100 left, resets in 52s",
+                "it would wait for its registry's budget for 52s: quota 0 of 100 left, resets in 52s",
             ),
             (
                 Explanation { in_flight: true, budget_hold: budget_hold.clone(), ..free },
@@ -67,23 +67,20 @@ mod tests {
             ),
             (
                 Explanation { budget_hold, ..refusal.clone() },
-                "it would be refused with ImagePullBackOff for another 12.4 s; then it would wait for its registry's budget: quota 0 of 100 left, resets in 52s",
+                "it would be refused with ImagePullBackOff for another 12s; then it would wait for its registry's budget: quota 0 of 100 left, resets in 52s",
             ),
-            (
-                Explanation { waits: true, ..refusal.clone() },
-                "it would wait for 12.4 s before an attempt: one node alone reports the failure",
-            ),
+            (Explanation { waits: true, ..refusal.clone() }, "it would wait for 12s before an attempt: one node alone reports the failure"),
             (
                 Explanation {
                     next_attempt_ms: None,
-                    unenforced_because: Some("sharing of r.example is paused for 29m0s more".to_owned()),
+                    unenforced_because: Some("sharing of r.example is paused for 29m more".to_owned()),
                     ..refusal.clone()
                 },
-                "it would be pulled: the fleet knows of a failure (not_found), but sharing of r.example is paused for 29m0s more",
+                "it would be pulled: the fleet knows of a failure (not_found), but sharing of r.example is paused for 29m more",
             ),
             (
                 Explanation { in_flight: true, ..refusal },
-                "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12.4 s",
+                "it is being pulled now; unless that succeeds, another pull would be refused with ImagePullBackOff for another 12s",
             ),
         ];
         for (explanation, expected) in table {
