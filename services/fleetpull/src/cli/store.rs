@@ -28,8 +28,9 @@ Examples:
 Without --all-nodes, --node, --selector or --agent this machine is meant.
 PULLED is how long ago a pull entered the image last. It is not known of
 images that another program put into the store, nor of a container runtime's.
-Of nodes there is a row for each image, with the nodes that have it; in JSON an
-object for each image of each node. Each node lists at most 1,000 images.
+Of nodes there is a row for each image, with the nodes that have it (-o wide:
+and the newest PULLED); in JSON an object for each image of each node. Each node
+lists at most 1,000 images.
 
 Exit status: 1 when a node that was asked did not answer.")]
 pub struct ImagesArgs {

@@ -20,14 +20,29 @@ use crate::output::table::{Cell, Column, Table};
 use crate::output::{self, json_line, silent};
 
 /// The columns for the images of nodes.
-static COLUMNS: [Column; 5] =
-    [Column::name("IMAGE", 20), Column::new("DIGEST"), Column::new("PLATFORM"), Column::new("SIZE"), Column::sentence("NODES", 12)];
+static COLUMNS: [Column; 6] = [
+    Column::name("IMAGE", 20),
+    Column::new("DIGEST"),
+    Column::new("PLATFORM"),
+    Column::new("SIZE"),
+    Column::wide("PULLED"),
+    Column::sentence("NODES", 12),
+];
 
 /// The nodes that have each image. Two images are the same if name, digest and platform are equal.
 #[derive(Default)]
-struct Nodes(BTreeMap<Key, (Option<u64>, Vec<NodeName>)>);
+struct Nodes(BTreeMap<Key, Holders>);
 
 type Key = (Option<String>, Option<String>, Option<String>);
+
+/// The nodes that have an image.
+#[derive(Default)]
+struct Holders {
+    size_bytes: Option<u64>,
+    /// How long ago one of them pulled it last, if known.
+    pulled_ms_ago: Option<u64>,
+    nodes: Vec<NodeName>,
+}
 
 pub(super) fn list(args: &ImagesArgs) -> Result<Exit> {
     let sorted_by = column_to_sort_by(&args.table, &COLUMNS)?;
@@ -90,19 +105,21 @@ fn print_object(manner: &Manner, node: &NodeName, image: ListedImage, now: Durat
 
 impl Nodes {
     fn add(&mut self, node: &NodeName, image: ListedImage) {
-        let (size, nodes) = self.0.entry((image.image, image.digest, image.platform)).or_default();
-        *size = image.size_bytes.or(*size);
-        nodes.push(node.clone());
+        let holders = self.0.entry((image.image, image.digest, image.platform)).or_default();
+        holders.size_bytes = image.size_bytes.or(holders.size_bytes);
+        holders.pulled_ms_ago = holders.pulled_ms_ago.into_iter().chain(image.pulled_ms_ago).min();
+        holders.nodes.push(node.clone());
     }
 
     fn listing(self, is_wide: bool) -> Listing {
         // A remark says that there are no images, but not if a node did not answer.
         let mut listing = Listing::new(Table::new(&COLUMNS), "");
-        for ((name, digest, platform), (size_bytes, nodes)) in self.0 {
+        for ((name, digest, platform), Holders { size_bytes, pulled_ms_ago, nodes }) in self.0 {
             let image = StoredImage { name, digest, platform, size_bytes, pulled_at: None };
             let named = if is_wide { nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ") } else { named_few(&nodes) };
             let holders = Cell::from(format!("{}: {named}", nodes.len())).sorted_by(nodes.len() as u64);
-            listing.table.add(store::name(&image), store::cells(&image, is_wide).into_iter().chain([holders]).collect());
+            let cells = store::cells(&image, is_wide).into_iter().chain([Cell::age_if(pulled_ms_ago), holders]);
+            listing.table.add(store::name(&image), cells.collect());
         }
         listing
     }
@@ -115,17 +132,26 @@ mod tests {
 
     #[test]
     fn nodes_with_the_same_image_share_a_row_and_another_digest_has_its_own() {
-        let image = |digest: &str| ListedImage {
+        let image = |digest: &str, pulled_ms_ago| ListedImage {
             image: Some("app:v1".to_owned()),
             digest: Some(format!("sha256:{}", digest.repeat(64))),
             size_bytes: Some(1_024),
+            pulled_ms_ago,
             ..ListedImage::default()
         };
         let mut nodes = Nodes::default();
-        for (node, digest) in [("n1", "a"), ("n2", "a"), ("n3", "b")] {
-            nodes.add(&node.parse().expect("a name"), image(digest));
+        for (node, digest, pulled_ms_ago) in
+            [("n1", "a", None), ("n2", "a", Some(660_000)), ("n3", "b", None), ("n4", "a", Some(42_000)), ("n5", "a", Some(90_000))]
+        {
+            nodes.add(&node.parse().expect("a name"), image(digest, pulled_ms_ago));
         }
-        let lines = nodes.listing(false).table.lines(&Look { has_header: false, ..Look::of_width(None) });
-        assert_eq!(lines, ["app:v1  sha256:aaaaaaaaaaaa  -  1.0 KiB  2: n1, n2", "app:v1  sha256:bbbbbbbbbbbb  -  1.0 KiB  1: n3"]);
+        let table = nodes.listing(false).table;
+        let lines = |is_wide| table.lines(&Look { has_header: false, is_wide, ..Look::of_width(None) });
+        assert_eq!(
+            lines(false),
+            ["app:v1  sha256:aaaaaaaaaaaa  -  1.0 KiB  4: n1, n2, n4, n5", "app:v1  sha256:bbbbbbbbbbbb  -  1.0 KiB  1: n3"]
+        );
+        assert!(lines(true)[0].contains("  42s  4: "), "when one of the nodes pulled it last: {:#?}", lines(true));
+        assert!(lines(true)[1].contains("  -    1: n3"), "{:#?}", lines(true));
     }
 }
