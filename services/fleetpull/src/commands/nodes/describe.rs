@@ -12,6 +12,7 @@ use crate::cli::{ListFormat, NodesArgs};
 use crate::commands::{budget, pulls};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, silent_agent};
+use crate::output::listing::terminal_width;
 use crate::output::table::Look;
 use crate::output::{self, given, one_line, standing_pull, units};
 
@@ -54,7 +55,8 @@ pub(super) async fn describe(args: &NodesArgs, client: &FleetClient, name: &Node
         ListFormat::Json => output::json(&json_of(&described, now_ms)),
         ListFormat::Yaml => output::yaml::write(&json_of(&described, now_ms)),
         ListFormat::Name => output::fact(name.as_str()),
-        ListFormat::Text | ListFormat::Wide => lines(&described, now_ms).iter().for_each(|line| output::fact(line)),
+        ListFormat::Text => lines(&described, now_ms, terminal_width()).iter().for_each(|line| output::fact(line)),
+        ListFormat::Wide => lines(&described, now_ms, None).iter().for_each(|line| output::fact(line)),
     }
     // Text has the reason in place of the part.
     if matches!(args.question.output.format, ListFormat::Json | ListFormat::Yaml) {
@@ -97,11 +99,12 @@ fn json_of(described: &Described, now_ms: u64) -> Value {
     object
 }
 
-fn lines(described: &Described, now_ms: u64) -> Vec<String> {
+/// The description in lines. Its tables fit into `width` columns; without a width nothing in them is shortened.
+fn lines(described: &Described, now_ms: u64, width: Option<usize>) -> Vec<String> {
     let Described { node: Listed { node, .. }, setup, budgets, standing_pulls } = described;
     let mut lines: Vec<String> =
         facts(node, setup, now_ms).into_iter().map(|(label, text)| one_line(&format!("{:<LABEL$} {text}", format!("{label}:")))).collect();
-    let look = Look::of_width(None);
+    let look = Look::of_width(width.map(|width| width.saturating_sub(INDENT.len())));
     let registries = budgets.as_ref().map(|budgets| {
         let budgets: Vec<&budget::Budget> = budgets.budgets().collect();
         if budgets.is_empty() { Vec::new() } else { budget::table(&budgets).lines(&look) }
@@ -166,6 +169,8 @@ fn facts(node: &NodeDescription, setup: &Part<NodeSetup>, now_ms: u64) -> Vec<(&
 mod tests {
     use std::collections::BTreeMap;
 
+    use contract::messages::throttler::{BudgetList, BudgetState};
+
     use super::super::list::tests::{NOW_MS, well};
     use super::*;
 
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_node_is_described_line_by_line() {
-        let lines = lines(&described(), NOW_MS);
+        let lines = lines(&described(), NOW_MS, None);
         for line in [
             "Name:        n1",
             "State:       ready for 25h",
@@ -197,11 +202,35 @@ mod tests {
     }
 
     #[test]
+    fn tables_of_a_node_fit_its_terminal() {
+        let mut described = described();
+        let image = format!("registry.example/team/{}:v1", "a".repeat(60));
+        let standing_pull = json!({
+            "standing_pull": "4bf92f3577b34da6a3ce929d0e0e4736", "image": image, "state": "held", "class": "registry_unavailable",
+            "cause": "ErrImagePull: 503 Service Unavailable", "next_attempt_ms": 41_000,
+        });
+        described.standing_pulls = Ok(vec![serde_json::from_value(standing_pull).expect("a status")]);
+        let owner = format!("default|{}.example|h||anonymous|e", "r".repeat(60));
+        let state = BudgetState { owner, ..BudgetState::default() };
+        let mut budgets = budget::Merger::default();
+        budgets.add(&described.node.node.node, BudgetList { budgets: vec![state], ..BudgetList::default() });
+        described.budgets = Ok(budgets);
+        for (width, shown_whole) in [(Some(79), false), (None, true)] {
+            let lines = lines(&described, NOW_MS, width);
+            let rows: Vec<&String> = lines.iter().filter(|line| line.starts_with(INDENT)).collect();
+            assert_eq!(rows.len(), 5, "a setting, and two tables with a header and a row: {lines:#?}");
+            assert_eq!(rows.iter().any(|row| row.contains(&image)), shown_whole, "{lines:#?}");
+            assert!(rows.iter().all(|row| row.len() <= width.unwrap_or(usize::MAX)), "{lines:#?}");
+            assert!(rows.iter().any(|row| row.contains(":v1  ")), "the end of the image distinguishes it: {lines:#?}");
+        }
+    }
+
+    #[test]
     fn time_of_a_degraded_node_is_before_its_reason() {
         let mut described = described();
         described.node.node.state = "degraded: no bus since 2026-01-31T12:00:00Z: no NATS server is reached".to_owned();
         let line = "State:       degraded for 25h: no bus since 2026-01-31T12:00:00Z: no NATS server is reached";
-        assert!(lines(&described, NOW_MS).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS));
+        assert!(lines(&described, NOW_MS, None).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS, None));
     }
 
     #[test]
@@ -209,7 +238,7 @@ mod tests {
         let mut described = described();
         described.node.node.bus_unset = true;
         let line = "Sharing:     nothing: no bus is configured";
-        assert!(lines(&described, NOW_MS).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS));
+        assert!(lines(&described, NOW_MS, None).iter().any(|shown| shown == line), "{:#?}", lines(&described, NOW_MS, None));
     }
 
     #[test]
@@ -226,7 +255,7 @@ mod tests {
         assert_eq!(described().unknown().count(), 0);
         let described = Described { setup: Err(late()), budgets: Err(late()), standing_pulls: Err(late()), ..described() };
         assert_eq!(described.unknown().count(), 3);
-        let lines = lines(&described, NOW_MS);
+        let lines = lines(&described, NOW_MS, None);
         for label in ["Settings", "Registries", "Standing pulls"] {
             let line = format!("{label}: unknown: the agent of n1 is silent for 3s");
             assert!(lines.contains(&line), "{line} in {lines:#?}");
@@ -245,7 +274,7 @@ mod tests {
         let settings = BTreeMap::from([("a\n".to_owned(), "b\u{9b}2J".to_owned())]);
         described.setup = Ok(NodeSetup { settings, ..NodeSetup::default() });
         described.standing_pulls = Err("\u{1b}[2J\nforged".to_owned());
-        for line in lines(&described, NOW_MS) {
+        for line in lines(&described, NOW_MS, None) {
             assert!(!line.chars().any(char::is_control), "{line:?}");
         }
     }
