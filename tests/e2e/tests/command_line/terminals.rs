@@ -30,6 +30,20 @@ fn a_dumb_terminal_gets_lines_and_no_movement() {
 }
 
 #[test]
+fn a_dumb_terminal_gets_each_reading_of_a_watch_below_the_last() {
+    if met(current_program()).is_none() {
+        return;
+    }
+    let (server, place) = (NatsServer::start(NatsConfig::default()), Workplace::new().with("TERM", "dumb"));
+    let _agent = Agent::start(&place, "n1", &["--nats", &server.url()]).ready();
+    for (command, beginning) in [("nodes", "NAME  "), ("status", "FLEET  ")] {
+        let terminal = place.on_a_terminal(&[command, "--watch", "--nats", &server.url()], (40, 100));
+        until("two readings are shown", || (terminal.written().matches(beginning).count() >= 2).then_some(()));
+        assert!(!terminal.written().contains('\u{1b}'), "{:?}", terminal.written());
+    }
+}
+
+#[test]
 fn a_terminal_of_20_columns_shows_whole_lines() {
     let (registry, place) = (Registry::new(), Workplace::new());
     let mut terminal = slow_pull(&registry, &place, (24, 20));

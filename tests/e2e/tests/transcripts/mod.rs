@@ -24,6 +24,8 @@ const WIDTHS: [u16; 2] = [80, 140];
 const NARROWEST: u16 = 20;
 /// A height at which no answer scrolls.
 const LIST_ROWS: u16 = 120;
+/// The same at [`NARROWEST`], where a line takes several times as many rows as at the first of [`WIDTHS`].
+const NARROWEST_ROWS: u16 = LIST_ROWS * 6;
 /// The height of a usual terminal.
 const LIVE_ROWS: u16 = 24;
 /// The longest time until an incident has settled; its screens are read again until then.
@@ -144,8 +146,8 @@ fn take(name: &str, incident: &Incident<'_>, status: &Names, explain: &Names) {
         golden.end();
     }
     // At this width the output is hard to read, but no line may be broken except within a word that is wider, such as a URL.
-    for arguments in incident.commands().iter().filter(|arguments| !["explain", "events"].contains(&arguments[0])) {
-        let mut terminal = incident.start(arguments, (LIST_ROWS, NARROWEST));
+    for arguments in incident.commands() {
+        let mut terminal = incident.start(&arguments, (NARROWEST_ROWS, NARROWEST));
         let status = terminal.wait();
         let broken: Vec<String> = terminal.broken_rows().into_iter().filter(|row| row.trim().contains(' ')).collect();
         assert_eq!((status, broken), (0, Vec::new()), "{arguments:?}: {:#?}", terminal.rows());

@@ -138,3 +138,17 @@ fn any_text_is_one_line_of_any_width() {
         }
     }
 }
+
+#[test]
+fn a_hundred_thousand_rows_are_a_line_each() {
+    const COLUMNS: [Column; 2] = [Column::name("NODE", 6), Column::new("WAITING")];
+    const ROWS: u64 = 100_000;
+    let mut table = Table::new(&COLUMNS);
+    for number in (0..ROWS).rev() {
+        table.add("n", vec![Cell::from(format!("n{number}")), Cell::count(number)]);
+    }
+    table.sort_by(1);
+    let lines = table.lines(&Look::of_width(None));
+    assert_eq!(lines.len() as u64, ROWS + 1);
+    assert_eq!([lines[0].as_str(), lines[1].as_str(), lines[100_000].as_str()], ["NODE    WAITING", "n0      0", "n99999  99999"]);
+}
