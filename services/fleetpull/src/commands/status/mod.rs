@@ -70,3 +70,23 @@ pub(super) fn carry_out(args: &StatusArgs) -> Result<Exit> {
         .await
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use contract::messages::backoff_tracker::BackoffEntry;
+
+    use super::samples::{Sample, missing, unavailable};
+    use super::*;
+
+    #[test]
+    fn sample_in_the_readme_is_the_screen_of_such_a_fleet() {
+        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
+        let mut blocks = readme.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let sample = blocks.find(|block| block.contains("\nFLEET ")).expect("a sample of the status");
+        let down = BackoffEntry { reporter_count: 3, ..unavailable() };
+        let [job, app, web] = ["job:v3", "app:v9", "web:v1"].map(|name| format!("registry.example/team/{name}"));
+        let fleet = Sample::of(5).knowing(&down).knowing(&missing("0be1", &job)).waiting(5, &app, 240_000).waiting(3, &web, 60_000);
+        let fleet = fleet.with(|answers| answers.nodes.iter_mut().for_each(|node| node.standing = node.waiting));
+        assert_eq!(show::lines(&Status::of(fleet.answers()), WIDTH_OF_FILES, false).join("\n"), sample.trim_end());
+    }
+}
