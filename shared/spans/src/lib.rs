@@ -9,14 +9,14 @@
 //! For code that runs within a span ([`Span::as_tracing`]) there is a `tracing` span too, of the target [`TARGET`]. Its OpenTelemetry
 //! context has the ids, so that log lines carry them.
 
-mod begun;
-mod ended;
-mod entered;
+mod ended_span;
+mod incoming_request;
 mod sink;
 mod span;
+mod span_start;
 
-pub use ended::{Content, Ended, Kind, Link, Parent};
-pub use entered::{Entered, Entry, enter};
+pub use ended_span::{Content, Ended, Kind, Link, Parent};
+pub use incoming_request::{Entered, Entry, enter};
 pub use sink::{Sink, ToSink};
 pub use span::{Span, enabled};
 

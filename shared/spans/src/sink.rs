@@ -9,7 +9,7 @@ use contract::TraceContext;
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
 
-use crate::ended::{Ended, Kind};
+use crate::ended_span::{Ended, Kind};
 
 /// Receives the spans of a process.
 pub trait Sink: fmt::Debug + Send + Sync {

@@ -13,9 +13,9 @@ use opentelemetry::{Context, KeyValue, Value};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::TARGET;
-use crate::begun::Begun;
-use crate::ended::{Content, Ended, Kind, Late, Link, Parent};
+use crate::ended_span::{Content, Ended, Kind, Late, Link, Parent};
 use crate::sink::ToSink;
+use crate::span_start::Begun;
 
 /// The longest description of a failure, in bytes; collectors cut longer ones or refuse the whole batch.
 const DESCRIPTION_MAX_BYTES: usize = 1024;

@@ -7,8 +7,8 @@ use contract::messages::backoff_tracker::is_key;
 use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls, ListStandingPulls, PullStatus, StandingPullStatus};
 use contract::{NodeName, StandingPullId};
 
-use super::acting::by;
 use super::pulls;
+use super::user_at_host::user_at_host;
 use crate::cli::{CancelArgs, OutputFormat};
 use crate::exit::Exit;
 use crate::fleet::{FleetClient, ask_fleet};
@@ -42,7 +42,7 @@ pub(super) fn carry_out(args: &CancelArgs) -> Result<Exit> {
         for id in ids {
             let holders: Vec<NodeName> =
                 selected.iter().filter(|(_, status)| status.standing_pull == id).map(|(node, _)| node.clone()).collect();
-            for (node, answer) in client.ask_each(&holders, &CancelStandingPull { what: id.to_string(), by: by() }).await {
+            for (node, answer) in client.ask_each(&holders, &CancelStandingPull { what: id.to_string(), by: user_at_host() }).await {
                 match answer {
                     Ok(done) => {
                         done.cancelled.iter().for_each(|status| print(args, &node, status, now_ms));

@@ -1,6 +1,5 @@
 //! The implementation of each command.
 
-mod acting;
 mod backoff;
 mod budget;
 mod cancel;
@@ -26,6 +25,7 @@ mod rm;
 mod run;
 mod status;
 pub(crate) mod store;
+mod user_at_host;
 mod watch;
 
 use anyhow::Result;

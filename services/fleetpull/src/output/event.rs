@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn times_line_up() {
+    fn event_time_has_milliseconds() {
         let table = [
             ("2026-11-21T13:40:04.63Z", "2026-11-21T13:40:04.630Z"),
             ("2026-11-21T13:40:04Z", "2026-11-21T13:40:04.000Z"),

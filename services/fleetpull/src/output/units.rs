@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_read_well() {
+    fn byte_count_has_a_binary_unit() {
         let table =
             [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (4_404_019, "4.2 MiB"), (u64::MAX, "16384.0 PiB")];
         for (number, text) in table {

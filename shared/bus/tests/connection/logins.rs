@@ -83,7 +83,7 @@ async fn missing_login_is_reported() {
 }
 
 #[tokio::test]
-async fn an_nkey_file() {
+async fn nkey_file_connects_and_one_of_another_user_is_refused() {
     let (folder, user) = (TempDir::new().unwrap(), KeyPair::new_user());
     let server = server!(NatsConfig::default().with(&format!("authorization {{ users: [{{ nkey: {} }}] }}", user.public_key())));
     let nkey = Some(file(&folder, "user.nk", &format!("{}\n", user.seed().unwrap())));
@@ -98,7 +98,7 @@ fn with_accounts(tenancy: &Tenancy) -> NatsConfig {
 }
 
 #[tokio::test]
-async fn a_credentials_file() {
+async fn credentials_file_connects() {
     let (folder, tenancy) = (TempDir::new().unwrap(), Tenancy::new());
     let server = server!(with_accounts(&tenancy));
     let creds = Some(file(&folder, "user.creds", &tenancy.credentials()));

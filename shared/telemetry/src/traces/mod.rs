@@ -6,12 +6,12 @@
 //! the SDK's (`convert`).
 
 mod convert;
+mod export_decision;
 mod exporter;
 mod options;
 mod queue;
 mod resource;
 mod sampler;
-mod undecided;
 
 pub use exporter::ExportError;
 pub use options::{Options, Protocol, Reading};
@@ -26,8 +26,8 @@ use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
+use export_decision::Deciding;
 use queue::Queue;
-use undecided::Deciding;
 
 /// Attributes of a process: `service.instance.id`, `host.name` and others.
 pub type Attributes = Vec<(&'static str, String)>;

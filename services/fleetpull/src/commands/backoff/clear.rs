@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::{Found, GatheredEntries, explain, find, forget_quota, named};
 use crate::cli::{BackoffClearArgs, OutputFormat};
-use crate::commands::acting::by;
 use crate::commands::holds::{self, Budgets};
+use crate::commands::user_at_host::user_at_host;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{FleetClient, ask_fleet};
 use crate::output;
@@ -91,7 +91,7 @@ pub(super) fn carry_out(args: &BackoffClearArgs) -> Result<Exit> {
             return Ok(Exit::Failure);
         }
         let what = what_to_clear(&name, &gathered.known)?;
-        let command = ClearBackoff { what: what.clone(), by: by() };
+        let command = ClearBackoff { what: what.clone(), by: user_at_host() };
         let mut cleared = clear(&client, &gathered, &named(&name), &command).await?;
         if cleared.failed_again.is_empty() {
             let held = holders(&gathered.known);

@@ -6,7 +6,7 @@ use contract::{NodeName, budget_in_words};
 use serde_json::json;
 
 use crate::cli::OutputFormat;
-use crate::commands::acting::by;
+use crate::commands::user_at_host::user_at_host;
 use crate::fleet::FleetClient;
 use crate::output;
 
@@ -15,7 +15,7 @@ use crate::output;
 /// A selection of nodes does not apply, because a node that still knows the quota states it to the others again.
 pub(super) async fn forget(client: &FleetClient, owner: &str, format: OutputFormat) -> Result<bool> {
     let nodes: Vec<NodeName> = client.answering(None).await?.into_iter().map(|node| node.node).collect();
-    let command = ForgetQuota { owner: owner.to_owned(), by: by(), is_recorded: false };
+    let command = ForgetQuota { owner: owner.to_owned(), by: user_at_host(), is_recorded: false };
     // Until the budget leader forgets the quota, a node that was asked before can learn it from the leader, even one that did not know it.
     // So all are asked twice.
     let first = client.ask_each(&nodes, &command).await;

@@ -7,7 +7,7 @@ use contract::policy::registry_name;
 use serde_json::json;
 
 use crate::cli::{BackoffPauseArgs, BackoffResumeArgs, OutputFormat, QuestionArgs};
-use crate::commands::acting::by;
+use crate::commands::user_at_host::user_at_host;
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, FleetClient, ask_fleet};
 use crate::output::{self, units};
@@ -20,7 +20,7 @@ pub(super) fn pause(args: &BackoffPauseArgs) -> Result<Exit> {
     let for_ms = u64::try_from(args.lasting.as_millis()).unwrap_or(u64::MAX);
     ask_fleet(&args.question, "error", async |client| {
         let nodes = asked(&client, &args.question).await?;
-        let pauses = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms, by: by() }).await?;
+        let pauses = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms, by: user_at_host() }).await?;
         print(args.question.output.format, &pauses);
         Ok(Exit::Success)
     })
@@ -39,7 +39,7 @@ pub(super) fn resume(args: &BackoffResumeArgs) -> Result<Exit> {
             before.iter().for_each(|pause| output::remark(&format!("  {}", line(pause))));
             return Ok(Exit::Failure);
         }
-        let left = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: by() }).await?;
+        let left = send_pause(&client, &nodes, PauseSharing { registry: registry.clone(), for_ms: 0, by: user_at_host() }).await?;
         match args.question.output.format {
             OutputFormat::Json => output::json(&json!({ "kind": "resumed", "registry": registry })),
             OutputFormat::Text => output::fact(&format!("resumed  {}", registry.as_deref().unwrap_or("all registries"))),

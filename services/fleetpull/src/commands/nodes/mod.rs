@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_add_up() {
+    fn counters_of_a_node_are_the_sums_of_its_budgets() {
         let led = BudgetState { leads: true, in_flight: 3, waiting_count: 2, overrun_total: 1, ..BudgetState::default() };
         let other = BudgetState { alone: true, in_flight: 1, alone_total: 4, ..BudgetState::default() };
         let counters = of_budgets(&BudgetList { budgets: vec![led, other], forgotten_total: 5, left_out: 1 });

@@ -15,7 +15,7 @@ use contract::know::{SharedBucket, decode, encode};
 use contract::policy::{FleetPolicy, POLICY_KEY, StoredPolicy};
 use serde::Serialize;
 
-use super::acting::by;
+use super::user_at_host::user_at_host;
 use crate::cli::{OutputFormat, PolicyArgs, PolicyCommand, PolicyDiffArgs, PolicyGetArgs, PolicySetArgs, QuestionArgs};
 use crate::exit::{Exit, UsageError};
 use crate::fleet::{ANSWER_WITHIN, ask_nats};
@@ -177,7 +177,7 @@ async fn standing(bucket: &dyn KeyValue) -> Result<Standing> {
 
 /// Replaces the policy in the bucket, and returns the new revision.
 async fn store(bucket: &dyn KeyValue, before: &Standing, policy: FleetPolicy) -> Result<u64> {
-    let value: Bytes = encode(&StoredPolicy { policy, by: by() })
+    let value: Bytes = encode(&StoredPolicy { policy, by: user_at_host() })
         .context("the policy is too large: cap registries together in [budget], or shorten their names")?
         .into();
     let storing = async {

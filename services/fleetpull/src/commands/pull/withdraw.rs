@@ -7,7 +7,7 @@ use contract::messages::pull_coordinator::{CancelStandingPull, ListPulls, PullLi
 
 use super::node_pull::Job;
 use super::plan::Plan;
-use crate::commands::acting::by;
+use crate::commands::user_at_host::user_at_host;
 use crate::fleet::Answer;
 use crate::output;
 use crate::output::known_failures::{named, same_image};
@@ -41,7 +41,7 @@ pub(super) async fn interrupted(job: &Job<'_>, plan: &Plan, rows: &[Row]) {
 async fn withdraw(job: &Job<'_>, nodes: &[NodeName]) {
     let (mut withdrawn, mut silent) = (0, Vec::new());
     for id in job.standing_pulls.values() {
-        for (node, answer) in job.client.ask_each(nodes, &CancelStandingPull { what: id.to_string(), by: by() }).await {
+        for (node, answer) in job.client.ask_each(nodes, &CancelStandingPull { what: id.to_string(), by: user_at_host() }).await {
             match answer {
                 Ok(done) => {
                     withdrawn += done.cancelled.len();

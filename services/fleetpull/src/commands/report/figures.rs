@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use contract::{EventReason, FailureClass};
 
+use super::event_fields::EventFields;
 use super::observed::Observed;
-use super::seen::Seen;
 use super::spans::{Ended, Key, Spans, key_of};
 use super::spread::Spread;
 use super::worst::{Tally, Worst};
@@ -48,7 +48,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Counts an event. Events about back-off entries count for all nodes.
-    pub(super) fn take(&mut self, seen: &Seen, is_of_wanted_node: bool) {
+    pub(super) fn take(&mut self, seen: &EventFields, is_of_wanted_node: bool) {
         match seen.reason {
             EventReason::BackoffOpened
             | EventReason::BackoffProbed
@@ -85,7 +85,7 @@ impl Figures {
         self
     }
 
-    fn pulled(&mut self, seen: &Seen) {
+    fn pulled(&mut self, seen: &EventFields) {
         // Without a duration the image was already present.
         if seen.duration_ms.is_none() {
             return;
@@ -107,7 +107,7 @@ impl Figures {
         }
     }
 
-    fn failed(&mut self, seen: &Seen) {
+    fn failed(&mut self, seen: &EventFields) {
         self.outcome("failed", seen);
         self.count_of_names(seen, Tally { failed: seen.count, ..Tally::default() });
         // Without a duration the registry was not asked.
@@ -122,7 +122,7 @@ impl Figures {
         }
     }
 
-    fn refused(&mut self, seen: &Seen) {
+    fn refused(&mut self, seen: &EventFields) {
         self.outcome("backoff", seen);
         self.count_of_names(seen, Tally { refused: seen.count, ..Tally::default() });
         if let Some(key) = key_of(seen) {
@@ -130,7 +130,7 @@ impl Figures {
         }
     }
 
-    fn throttled(&mut self, seen: &Seen) {
+    fn throttled(&mut self, seen: &EventFields) {
         let cause = match seen.cause.as_deref() {
             Some("slots") => "slots",
             Some("budget") => "budget",
@@ -143,14 +143,14 @@ impl Figures {
     }
 
     /// Counts how long a pull waited before its attempt, by cause.
-    fn waited(&mut self, key: &Key, seen: &Seen) {
+    fn waited(&mut self, key: &Key, seen: &EventFields) {
         let cause = self.throttled.remove(key).unwrap_or("other");
         if let Some(waiting_ms) = seen.waiting_ms.filter(|ms| *ms > 0) {
             self.waits.entry(cause).or_default().add(waiting_ms);
         }
     }
 
-    fn extend_span(&mut self, key: Key, seen: &Seen, made: u64) {
+    fn extend_span(&mut self, key: Key, seen: &EventFields, made: u64) {
         let mut ended = Vec::new();
         self.open.refused(key, seen, made, &mut ended);
         self.count_ended(ended);
@@ -169,13 +169,13 @@ impl Figures {
         }
     }
 
-    fn count_of_names(&mut self, seen: &Seen, tally: Tally) {
+    fn count_of_names(&mut self, seen: &EventFields, tally: Tally) {
         self.nodes.add(&seen.node, tally);
         let names = [(&mut self.images, &seen.image), (&mut self.registries, &seen.registry)];
         names.into_iter().for_each(|(table, name)| name.iter().for_each(|name| table.add(name, tally)));
     }
 
-    fn outcome(&mut self, name: &'static str, seen: &Seen) {
+    fn outcome(&mut self, name: &'static str, seen: &EventFields) {
         let outcome = self.outcomes.entry(name).or_default();
         outcome.count = outcome.count.saturating_add(seen.count);
         if let Some(class) = seen.class.as_deref().map(known_class) {
@@ -185,7 +185,7 @@ impl Figures {
     }
 
     /// True if the attempt was not counted yet. Each pod that waits for it has its own event.
-    fn is_new(&mut self, seen: &Seen) -> bool {
+    fn is_new(&mut self, seen: &EventFields) -> bool {
         let Some(attempt) = &seen.attempt else { return true };
         if !self.attempts.insert(attempt.clone()) {
             return false;

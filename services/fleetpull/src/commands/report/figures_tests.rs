@@ -1,11 +1,11 @@
+use super::super::event_fields::EventFields;
 use super::super::observed::KNOWN_MOST;
-use super::super::seen::Seen;
 use super::*;
 
 /// An event at `at_s` seconds.
-fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> Seen {
+fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> EventFields {
     let is_attempt = matches!(reason, EventReason::Failed | EventReason::Pulled);
-    Seen {
+    EventFields {
         reason,
         at_ms: at_s * 1_000,
         first_ms: at_s * 1_000,
@@ -26,29 +26,29 @@ fn seen(at_s: u64, reason: EventReason, node: &str, image: &str) -> Seen {
     }
 }
 
-fn failed(at_s: u64, node: &str) -> Seen {
+fn failed(at_s: u64, node: &str) -> EventFields {
     seen(at_s, EventReason::Failed, node, "r.example/a:1")
 }
 
-fn refused(at_s: u64, node: &str) -> Seen {
+fn refused(at_s: u64, node: &str) -> EventFields {
     seen(at_s, EventReason::BackOff, node, "r.example/a:1")
 }
 
-fn pulled(at_s: u64, node: &str) -> Seen {
+fn pulled(at_s: u64, node: &str) -> EventFields {
     seen(at_s, EventReason::Pulled, node, "r.example/a:1")
 }
 
-fn repeated(times: u64, since_s: u64, last: Seen) -> Seen {
-    Seen { count: times, first_ms: since_s * 1_000, ..last }
+fn repeated(times: u64, since_s: u64, last: EventFields) -> EventFields {
+    EventFields { count: times, first_ms: since_s * 1_000, ..last }
 }
 
-fn of_attempt(attempt: &str, pod: &str, seen: Seen) -> Seen {
-    Seen { attempt: Some(attempt.to_owned()), pod: Some(pod.to_owned()), ..seen }
+fn of_attempt(attempt: &str, pod: &str, seen: EventFields) -> EventFields {
+    EventFields { attempt: Some(attempt.to_owned()), pod: Some(pod.to_owned()), ..seen }
 }
 
-fn about_entry(reason: EventReason, at_s: u64, next_attempt_s: u64, image: Option<&str>) -> Seen {
+fn about_entry(reason: EventReason, at_s: u64, next_attempt_s: u64, image: Option<&str>) -> EventFields {
     let image = image.map(str::to_owned);
-    Seen {
+    EventFields {
         image,
         entry: Some("e1".to_owned()),
         next_attempt_ms: Some(1_000 * next_attempt_s),
@@ -57,7 +57,7 @@ fn about_entry(reason: EventReason, at_s: u64, next_attempt_s: u64, image: Optio
     }
 }
 
-fn figures(events: &[Seen]) -> Figures {
+fn figures(events: &[EventFields]) -> Figures {
     let mut figures = Figures::default();
     events.iter().for_each(|seen| figures.take(seen, true));
     figures.end()
@@ -66,7 +66,7 @@ fn figures(events: &[Seen]) -> Figures {
 #[test]
 fn saved_requests_are_kubelets_attempts_minus_made_attempts() {
     // The case, its events, attempts by kubelet's rule, attempts made, spans.
-    type Row = (&'static str, Vec<Seen>, u64, u64, u64);
+    type Row = (&'static str, Vec<EventFields>, u64, u64, u64);
     let table: [Row; 13] = [
         ("nothing", vec![], 0, 0, 0),
         ("a good pull", vec![pulled(5, "n1")], 0, 0, 0),
@@ -80,7 +80,7 @@ fn saved_requests_are_kubelets_attempts_minus_made_attempts() {
         ("and not before", vec![failed(0, "n1"), failed(600, "n1")], 6, 2, 1),
         ("a pull long after is another matter", vec![failed(0, "n1"), pulled(5_000, "n1")], 1, 1, 1),
         ("pods have a back-off each", vec![of_attempt("x", "p1", failed(0, "n1")), of_attempt("x", "p2", failed(0, "n1"))], 2, 1, 2),
-        ("without a duration no registry was asked", vec![Seen { duration_ms: None, ..failed(0, "n1") }], 0, 0, 0),
+        ("without a duration no registry was asked", vec![EventFields { duration_ms: None, ..failed(0, "n1") }], 0, 0, 0),
     ];
     for (what, events, by_rule, made, spans) in table {
         let figures = figures(&events);
@@ -92,12 +92,12 @@ fn saved_requests_are_kubelets_attempts_minus_made_attempts() {
 fn attempts_that_enforcing_would_have_refused_are_split_by_their_outcome() {
     const IMAGE: Option<&str> = Some("r.example/a:1");
     let opened = |at_s, next_s| about_entry(EventReason::BackoffOpened, at_s, next_s, IMAGE);
-    let alone = |at_s, next_s| Seen { reporters: Some(1), ..opened(at_s, next_s) };
+    let alone = |at_s, next_s| EventFields { reporters: Some(1), ..opened(at_s, next_s) };
     let probed = |at_s, next_s| about_entry(EventReason::BackoffProbed, at_s, next_s, IMAGE);
     let released = |at_s| about_entry(EventReason::BackoffReleased, at_s, 0, IMAGE);
     let of_registry = |reason, at_s| about_entry(reason, at_s, 10, None);
     // The case, its events, attempts refused rightly and wrongly, entries compared and not compared.
-    type Row = (&'static str, Vec<Seen>, [u64; 4]);
+    type Row = (&'static str, Vec<EventFields>, [u64; 4]);
     let table: [Row; 11] = [
         ("no entry", vec![failed(5, "n2")], [0, 0, 0, 0]),
         ("that opened it", vec![failed(1, "n1"), opened(1, 10)], [0, 0, 1, 0]),
@@ -110,7 +110,7 @@ fn attempts_that_enforcing_would_have_refused_are_split_by_their_outcome() {
             vec![opened(1, 10), failed(12, "n2"), probed(12, 20), failed(20, "n3")],
             [1, 0, 1, 0],
         ),
-        ("begun before", vec![opened(1, 10), Seen { duration_ms: Some(4_500), ..pulled(5, "n2") }], [0, 0, 1, 0]),
+        ("begun before", vec![opened(1, 10), EventFields { duration_ms: Some(4_500), ..pulled(5, "n2") }], [0, 0, 1, 0]),
         ("after the release", vec![opened(1, 10), released(4), pulled(6, "n2")], [0, 0, 1, 0]),
         (
             "a registry",
@@ -134,8 +134,8 @@ fn attempts_that_enforcing_would_have_refused_are_split_by_their_outcome() {
 
 #[test]
 fn waits_are_split_by_their_cause() {
-    let waited = |ms, seen| Seen { waiting_ms: Some(ms), ..seen };
-    let throttled = |cause: &str| Seen { cause: Some(cause.to_owned()), ..seen(1, EventReason::Throttled, "n1", "r.example/a:1") };
+    let waited = |ms, seen| EventFields { waiting_ms: Some(ms), ..seen };
+    let throttled = |cause: &str| EventFields { cause: Some(cause.to_owned()), ..seen(1, EventReason::Throttled, "n1", "r.example/a:1") };
     let table = [
         (vec![waited(0, pulled(5, "n1"))], vec![]),
         (vec![waited(700, pulled(5, "n1"))], vec![("other", 700)]),
@@ -167,12 +167,12 @@ fn report_memory_is_bounded_and_dropped_names_are_counted() {
 #[test]
 fn excess_entries_are_dropped_oldest_first_and_counted() {
     let most = KNOWN_MOST as u64;
-    let of_registry = |number: u64, reason, at_s| Seen {
+    let of_registry = |number: u64, reason, at_s| EventFields {
         entry: Some(format!("e{number}")),
         registry: Some(format!("r{number}.example")),
         ..about_entry(reason, at_s, 600, None)
     };
-    let pulled_from = |number: u64, at_s| Seen { registry: Some(format!("r{number}.example")), ..pulled(at_s, "n3") };
+    let pulled_from = |number: u64, at_s| EventFields { registry: Some(format!("r{number}.example")), ..pulled(at_s, "n3") };
     let mut figures = Figures::default();
     for number in 0..most + 2 {
         figures.take(&of_registry(number, EventReason::RegistryUnavailable, number), true);
@@ -195,7 +195,7 @@ fn excess_open_entries_that_end_first_are_dropped_and_counted() {
     for number in 0..=most {
         let image = format!("r.example/a:{number}");
         let opened = about_entry(EventReason::BackoffOpened, 1, 600, Some(&image));
-        figures.take(&Seen { entry: Some(format!("e{number}")), ..opened }, true);
+        figures.take(&EventFields { entry: Some(format!("e{number}")), ..opened }, true);
     }
     for number in 0..=most {
         figures.take(&seen(5, EventReason::Pulled, "n3", &format!("r.example/a:{number}")), true);
@@ -215,14 +215,15 @@ fn events_of_unselected_nodes_count_only_for_entries() {
 
 #[test]
 fn name_that_cannot_be_parsed_is_no_failure_of_the_runtime() {
-    let inspected = |cause: Option<&str>| Seen { cause: cause.map(str::to_owned), ..seen(1, EventReason::InspectFailed, "n1", "app:v1:") };
+    let inspected =
+        |cause: Option<&str>| EventFields { cause: cause.map(str::to_owned), ..seen(1, EventReason::InspectFailed, "n1", "app:v1:") };
     let figures = figures(&[inspected(Some("invalid_name")), inspected(Some("invalid_name")), inspected(None)]);
     assert_eq!((figures.outcomes["invalid_name"].count, figures.outcomes["inspect_failed"].count), (2, 1));
 }
 
 #[test]
 fn unrecognised_class_is_counted_as_unknown() {
-    let of = |class: &str| Seen { class: Some(class.to_owned()), ..failed(1, "n1") };
+    let of = |class: &str| EventFields { class: Some(class.to_owned()), ..failed(1, "n1") };
     let figures = figures(&[of("not_found"), of("not_found"), of("made up")]);
     let classes = BTreeMap::from([("not_found".to_owned(), 2), ("unknown".to_owned(), 1)]);
     assert_eq!(figures.outcomes["failed"], Outcome { count: 3, by_class: classes });

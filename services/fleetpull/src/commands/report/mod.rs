@@ -1,9 +1,9 @@
 //! `fleetpull report`
 
+mod event_fields;
 mod figures;
 mod kubelet;
 mod observed;
-mod seen;
 mod show;
 mod spans;
 mod spread;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use contract::NodeName;
 
+use self::event_fields::EventFields;
 use self::figures::Figures;
-use self::seen::Seen;
 use self::show::Between;
 use super::history::{History, Read, nodes_meant};
 use crate::cli::{OutputFormat, ReportArgs};
@@ -48,7 +48,7 @@ async fn report(args: &ReportArgs, client: &FleetClient) -> Result<Exit> {
         .show(
             client,
             |_| true,
-            |event| match Seen::of(event) {
+            |event| match EventFields::of(event) {
                 Some(seen) => figures.take(&seen, is_wanted(nodes.as_deref(), &seen)),
                 None => unread += 1,
             },
@@ -106,7 +106,7 @@ fn show(args: &ReportArgs, figures: Figures, between: Between) {
 /// If the stream begins later than requested by more than this, a remark says so.
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-fn is_wanted(nodes: Option<&[NodeName]>, seen: &Seen) -> bool {
+fn is_wanted(nodes: Option<&[NodeName]>, seen: &EventFields) -> bool {
     nodes.is_none_or(|nodes| nodes.iter().any(|node| node.as_str() == seen.node))
 }
 

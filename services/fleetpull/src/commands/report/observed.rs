@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::EventReason;
 
-use super::seen::Seen;
+use super::event_fields::EventFields;
 
 /// Spans that are remembered for an image or registry. Attempts do not last long enough to need older ones.
 const SPANS_MOST: usize = 16;
@@ -31,7 +31,7 @@ struct Span {
 }
 
 impl Span {
-    fn of(seen: &Seen) -> Self {
+    fn of(seen: &EventFields) -> Self {
         Self {
             node: seen.node.clone(),
             class: seen.class.clone(),
@@ -45,7 +45,7 @@ impl Span {
     }
 
     /// Takes a failed attempt: the same failure on a second node corroborates the entry.
-    fn add_failure(&mut self, seen: &Seen) {
+    fn add_failure(&mut self, seen: &EventFields) {
         let confirms = seen.node != self.node && seen.class == self.class && seen.first_ms < self.until_ms;
         if confirms && self.confirmed_ms.is_none() {
             self.confirmed_ms = Some(seen.first_ms);
@@ -108,7 +108,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// Takes an event about an entry.
-    pub(super) fn entry(&mut self, seen: &Seen) {
+    pub(super) fn entry(&mut self, seen: &EventFields) {
         let Some(entry) = &seen.entry else { return };
         let held = match (seen.reason, &seen.image, &seen.registry) {
             (_, Some(image), _) => Held::Image(normalised(image)),
@@ -149,7 +149,7 @@ impl Observed {
     }
 
     /// Takes a completed attempt.
-    pub(super) fn attempt(&mut self, seen: &Seen) {
+    pub(super) fn attempt(&mut self, seen: &EventFields) {
         let Some(duration_ms) = seen.duration_ms else { return };
         let keys = [seen.image.as_deref().map(|image| Held::Image(normalised(image))), seen.registry.clone().map(Held::Registry)];
         let mut count = 0_u64;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::event_fields::EventFields;
 use super::kubelet;
-use super::seen::Seen;
 
 /// Spans that are open at the same time. Beyond that the oldest are ended.
 const OPEN_MOST: usize = 50_000;
@@ -12,7 +12,7 @@ const OPEN_MOST: usize = 50_000;
 pub(super) type Key = (String, Option<String>, String);
 
 /// None if the event is not about an image.
-pub(super) fn key_of(seen: &Seen) -> Option<Key> {
+pub(super) fn key_of(seen: &EventFields) -> Option<Key> {
     Some((seen.node.clone(), seen.pod.clone(), seen.image.clone()?))
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Spans {
 
 impl Spans {
     /// Takes a failure or refusal, with the number of attempts made for it.
-    pub(super) fn refused(&mut self, key: Key, seen: &Seen, made: u64, ended: &mut Vec<Ended>) {
+    pub(super) fn refused(&mut self, key: Key, seen: &EventFields, made: u64, ended: &mut Vec<Ended>) {
         let fresh = Open { first_ms: seen.first_ms, last_ms: seen.at_ms, made, registry: seen.registry.clone() };
         match self.open.get_mut(&key) {
             Some(open) if seen.first_ms <= open.last_ms.saturating_add(kubelet::FORGOTTEN_AFTER_MS) => {

@@ -3,8 +3,8 @@
 //! The key is never logged and never part of an event or a message, except the one that stores it. A node without a key does not share
 //! which login it uses.
 
+mod bucket;
 mod file;
-mod kept;
 
+pub use bucket::keep_key;
 pub use file::{KeyFileError, read_key_file};
-pub use kept::keep_key;

@@ -21,7 +21,7 @@ fn sample() -> Table {
 }
 
 #[test]
-fn columns_line_up() {
+fn columns_are_padded_to_their_widest_cell() {
     let rows = [vec!["n1".to_owned(), "ok".to_owned()], vec!["node-22".to_owned(), "degraded: no bus".to_owned()]];
     assert_eq!(columns(&["NODE", "STATE"], &rows), ["NODE     STATE", "n1       ok", "node-22  degraded: no bus"]);
     let wide = [vec!["\u{65e5}\u{672c}".to_owned(), "a".to_owned()], vec!["b".to_owned(), "c".to_owned()]];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clock::Now;
 use contract::TraceContext;
 
-use crate::ended::{Kind, Parent};
+use crate::ended_span::{Kind, Parent};
 use crate::sink::Sink;
 
 /// The state of a span when it begins.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use contract::{Carried, TraceContext};
 
-use crate::begun::Begun;
-use crate::ended::{ATTRIBUTES_OF_A_REQUEST, Kind, Parent};
+use crate::ended_span::{ATTRIBUTES_OF_A_REQUEST, Kind, Parent};
 use crate::links;
 use crate::sink::ToSink;
 use crate::span::Span;
+use crate::span_start::Begun;
 
 /// The ids of a request that enters this process.
 #[derive(Clone, Copy, Debug)]

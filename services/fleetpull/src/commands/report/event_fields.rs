@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// An event of the stream. Absent fields are None.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct EventFields {
     pub(super) reason: EventReason,
     /// The time in milliseconds since 1970-01-01. For repeated events the last.
     pub(super) at_ms: u64,
@@ -30,7 +30,7 @@ pub(super) struct Seen {
     pub(super) reporters: Option<u64>,
 }
 
-impl Seen {
+impl EventFields {
     /// Reads a CloudEvent. None if it is no event of an agent, or if its reason is unknown.
     pub(super) fn of(event: &Value) -> Option<Self> {
         let data = &event["data"];
@@ -89,7 +89,7 @@ mod tests {
         let of = |count: Value, first_at: Value| {
             let event = json!({ "time": "1970-01-01T00:00:10Z",
                 "data": { "reason": "Failed", "node": "n1", "count": count, "first_at": first_at } });
-            Seen::of(&event).expect("an event").times().collect::<Vec<_>>()
+            EventFields::of(&event).expect("an event").times().collect::<Vec<_>>()
         };
         assert_eq!(of(Value::Null, Value::Null), [(10_000, 1)]);
         assert_eq!(of(1.into(), "1970-01-01T00:00:04Z".into()), [(10_000, 1)]);
@@ -107,6 +107,6 @@ mod tests {
             json!({ "time": "1970-01-01T00:00:10Z", "data": { "reason": "Failed", "node": 7 } }),
             json!({ "time": "1970-01-01T00:00:10Z", "data": { "reason": "OfTomorrow", "node": "n1" } }),
         ];
-        assert!(table.iter().all(|event| Seen::of(event).is_none()));
+        assert!(table.iter().all(|event| EventFields::of(event).is_none()));
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 const USERS: &str = "/etc/passwd";
 
 /// `user@host` of this process.
-pub(super) fn by() -> String {
+pub(super) fn user_at_host() -> String {
     let uid = std::fs::metadata("/proc/self").ok().map(|own| own.uid());
     let users = std::fs::read_to_string(USERS).unwrap_or_default();
     let variables = ["USER", "LOGNAME"].map(|name| std::env::var(name).unwrap_or_default());
