@@ -90,8 +90,8 @@ pub struct Deadlines {
     /// The bus's answer about such a lease. On a slower bus a node uses its own rule: if leases, permits and reports take 1 s or more each,
     /// waiting takes longer than kubelet's rule.
     pub attempt_lease_answer: AnswerWithin,
-    /// How long a failure that a single node reports delays other nodes. Together with the release of 1,000 nodes inside a budget of 200
-    /// pulls a second, the delay stays under 10 s.
+    /// How long a failure that a single node reports delays nodes without a bus, on which no lease decides who attempts next; and the longest
+    /// pause of a node's own after a failure that may be chance, for which a pull waits instead of being refused.
     pub unconfirmed_for: Duration,
     /// If a lost bus is back within this time, what was known before still counts.
     pub bus_back_within: Duration,
@@ -174,7 +174,6 @@ impl Deadlines {
             relation("two looks at a granted clearance may be lost", times(self.clearance_watched_every, 3), self.clearance_lapses_after),
             relation("the tracker has asked the bus before a caller gives up", self.attempt_lease_answer.most, self.max_wait),
             relation("a failure is reported before its lease is over", times(self.unanswered_after, 2), self.attempt_lease),
-            relation("a hanging attempt is reported while one report still delays others", self.unanswered_after, self.unconfirmed_for),
             relation(
                 "a silent registry is reported before its budget lets pulls begin again",
                 self.unanswered_after,

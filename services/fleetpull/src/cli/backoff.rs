@@ -59,9 +59,9 @@ NODES is the number of nodes that know an entry; `status` counts the nodes that
 wait for it. BY is the node that probes for all, or the node whose own back-off
 it is. With -o wide, KEY names the entry in `backoff explain` and `backoff
 clear` (its beginning is enough; -o name prints it alone), BINDS is the nodes
-that it holds back (everybody; unconfirmed: the one node that reports it, and
-others wait 4 s at most; its reporters alone, until other nodes report the same;
-or this node), and VIEW is the scope and the route to the registry: nodes with
+that it holds back (everybody; unconfirmed: the one node that reports it, until
+another confirms it; its reporters alone, until other nodes report the same; or
+this node), and VIEW is the scope and the route to the registry: nodes with
 another view know nothing of it. With -o json each line has a kind: entry,
 budget, pause, or node for one that does not share as usual or is silent.
 

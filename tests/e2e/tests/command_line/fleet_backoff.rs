@@ -216,17 +216,16 @@ fn a_pause_lets_every_node_ask_by_itself() {
 }
 
 #[test]
-fn unconfirmed_failure_delays_and_is_explained_as_such() {
+fn unconfirmed_failure_is_attempted_by_the_next_node_and_explained_as_such() {
     let Some(fleet) = Fleet::start(&[]) else { return };
     let registry = Registry::new();
     let (first, image) = (registry.image("shop/web:v8"), registry.image("shop/web:v9"));
-    // Another node waits for at most 4 s, and then makes an attempt of its own.
     for command in [&["explain", &first, "--node", "n2"][..], &["pull", &image, "--node", "n2", "--dry-run"]] {
         let failed = fleet.rows(&["pull", command[1], "--node", "n1"], 1);
         assert_eq!(failed[0]["class"], "not_found", "{failed:?}");
         let explained = fleet.run(command);
         assert!(
-            explained.stdout.contains("it would wait for ") && explained.stdout.contains("one node alone reports the failure"),
+            explained.stdout.contains("it would be attempted here") && explained.stdout.contains("one node alone reports the failure"),
             "{explained}"
         );
         assert!(!explained.stdout.contains("would be refused"), "{explained}");

@@ -81,7 +81,7 @@ fn found_by_all(entry: &BackoffEntry, nodes: &[NodeName]) -> String {
 
 fn binds_in_words(binds: &str) -> &str {
     match binds {
-        "unconfirmed" => "unconfirmed: 1 node reports it, others wait 4s at most",
+        "unconfirmed" => "unconfirmed: 1 node reports it, and another that waits attempts it at once",
         "reporters" => "its reporters alone",
         binds => binds,
     }

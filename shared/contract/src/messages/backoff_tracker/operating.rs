@@ -72,8 +72,8 @@ pub struct BackoffEntry {
     pub view: Option<View>,
     /// The class of the failure.
     pub class: FailureClass,
-    /// The nodes that it refuses: `everybody`; `unconfirmed`: only the node that reports it, and other nodes wait 4 s at most; `reporters`:
-    /// only these, because too few nodes report it; `this node`.
+    /// The nodes that it refuses: `everybody`; `unconfirmed`: only the node that reports it, until another node confirms it;
+    /// `reporters`: only these, because too few nodes report it; `this node`.
     pub binds: String,
     /// The nodes that report it, newest first; at most 10.
     pub reporters: Vec<String>,

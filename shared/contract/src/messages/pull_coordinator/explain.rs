@@ -91,8 +91,8 @@ pub struct Explanation {
     /// Milliseconds until the next attempt is allowed, if it is too soon now.
     #[serde(default)]
     pub next_attempt_ms: Option<u64>,
-    /// Whether a pull without `--wait` waits for that attempt instead of being refused: the failure is unconfirmed, and the attempt comes
-    /// within the time that such a pull waits for the fleet.
+    /// Whether a pull without `--wait` waits for that attempt, or makes it, instead of being refused: the failure is unconfirmed, and the
+    /// attempt comes within the time that such a pull waits for the fleet.
     #[serde(default)]
     pub waits: bool,
     /// The cause of the wait.

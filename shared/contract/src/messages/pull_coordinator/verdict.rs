@@ -19,11 +19,12 @@ impl Explanation {
                 let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-                let left = human_duration(*left);
-                if self.waits {
-                    format!("{now} would wait for {left} before an attempt: one node alone reports the failure{then}")
-                } else {
-                    format!("{now} would be refused with ImagePullBackOff for another {left}{then}")
+                match (self.waits, *left) {
+                    (true, 0) => format!("{now} would be attempted here, or by another node that waits: one node alone reports the failure{then}"),
+                    (true, left) => {
+                        format!("{now} would wait for {} before an attempt: one node alone reports the failure{then}", human_duration(left))
+                    }
+                    (false, left) => format!("{now} would be refused with ImagePullBackOff for another {}{then}", human_duration(left)),
                 }
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
@@ -70,6 +71,10 @@ mod tests {
                 "it would be refused with ImagePullBackOff for another 12s; then it would wait for its registry's budget: quota 0 of 100 left, resets in 52s",
             ),
             (Explanation { waits: true, ..refusal.clone() }, "it would wait for 12s before an attempt: one node alone reports the failure"),
+            (
+                Explanation { waits: true, next_attempt_ms: Some(0), ..refusal.clone() },
+                "it would be attempted here, or by another node that waits: one node alone reports the failure",
+            ),
             (
                 Explanation {
                     next_attempt_ms: None,
