@@ -163,7 +163,7 @@ impl Deadlines {
 
     /// Everything that must hold.
     #[must_use]
-    pub const fn relations(&self) -> [Relation; 26] {
+    pub const fn relations(&self) -> [Relation; 25] {
         // A leader dies when a waiting node has just been answered: the node asks again, misses three answers, and then finds or becomes
         // the next leader.
         let leader_replaced = sum(&[self.budget_asked_again, times(self.leader_answer.least, 3), self.leader_lease, self.campaign]);

@@ -136,7 +136,7 @@ mod tests {
             (
                 EventReason::BackoffOpened,
                 &limited,
-                "budget o of registry r.example refuses pulls on 1 node, and others wait 4s at most before an attempt: ErrImagePull: connection refused",
+                "budget o of registry r.example refuses pulls on 1 node, and one of the others that wait makes an attempt at once: ErrImagePull: connection refused",
             ),
             (
                 EventReason::RegistryUnavailable,
