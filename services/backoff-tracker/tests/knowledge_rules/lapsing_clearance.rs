@@ -1,11 +1,11 @@
-//! Clearance that was given without the bus and not used: when it lapses because other nodes fail.
+//! Clearance that was given and not used: when it lapses because other nodes fail, or because the node has received `Retry-After`.
 
 use std::time::Duration;
 
-use backoff_tracker::core::knowledge::Input;
-use contract::AttemptId;
+use backoff_tracker::core::knowledge::{AttemptFailure, Finding, Input, KeyInView, Outcome, RequestId, Target};
+use contract::{AttemptId, FailureClass};
 
-use super::node::{Node, REQUEST, endpoint, failed, image};
+use super::node::{Node, REQUEST, endpoint, failed, failure, image, key, target};
 
 /// A node had clearance by its own rule while the bus was lost, and waits for its permit. The bus is back, and others fail.
 #[test]
@@ -88,4 +88,32 @@ fn clearance_without_an_answer_of_the_bus_is_asked_for_again_after_15_s_also_whe
     assert_eq!(node.abandoned, 0);
     node.until(20.0);
     assert_eq!(node.abandoned, 1);
+}
+
+/// The registry serves others, so no entry binds the pulls of this node. Its second failure is refuted, and so is not published.
+#[test]
+fn unused_clearance_lapses_when_the_node_receives_retry_after_unless_it_is_short() {
+    for (seconds, lapses) in [(60, 1), (1, 0)] {
+        let (mut node, waiting) = (Node::of(20), RequestId(8));
+        let other = || Target { reference: "r/b:1".to_owned(), repository: "b".to_owned(), ..target() };
+        for round in 1..=2 {
+            for (reporter, in_view) in
+                ["n1", "n2"].into_iter().flat_map(|node| [(node, endpoint()), (node, KeyInView::BudgetOwner("o".to_owned()))])
+            {
+                node.receive(reporter, in_view, Finding::Succeeded);
+            }
+            node.until(node.now.as_secs_f64() + 1.0);
+            node.ask();
+            assert!(node.is_clear(), "{:?}", node.decision);
+            let attempt = node.begin();
+            node.decision = None;
+            node.give(Input::Request { request: waiting, key: key("r/b:1"), target: other() });
+            assert!(node.is_clear(), "{:?}", node.decision);
+            let limited = AttemptFailure { retry_after_ms: Some(seconds * 1_000), ..failure(FailureClass::RateLimited) };
+            node.end(attempt, Outcome::Failed(limited));
+            assert_eq!(node.abandoned, round * lapses, "Retry-After {seconds}, for the {round}. time");
+            [waiting, REQUEST].into_iter().for_each(|request| node.give(Input::Withdraw(request)));
+            node.until(node.now.as_secs_f64() + 65.0);
+        }
+    }
 }

@@ -110,14 +110,21 @@ impl Knowledge {
     /// again, so that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a
     /// lying node could otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for
     /// `DEADLINES.bus_back_within`; and any pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it
-    /// for `DEADLINES.bus_back_within` if the next attempt is due.
+    /// for `DEADLINES.bus_back_within` if the next attempt is due. A `Retry-After` that this node has received since ends the clearance of
+    /// any pull but a prober's.
     pub(super) fn has_lapsed(&self, now: Duration, request: &Request) -> bool {
         let State::RunningAttempt(RunningAttempt { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state
         else {
             return false;
         };
+        let exempt = self.is_exempt(now, &request.target_keys.target.view);
+        // A short pause only delays a request, see `decide`.
+        let pause = self.retry_pause(now, request.target_keys.owner, &request.key);
+        if pause.is_some_and(|(until, _)| !exempt && until > now + DEADLINES.unconfirmed_for) {
+            return true;
+        }
         let unanswered = self.misses > 0 && now < self.missed_last + DEADLINES.bus_back_within;
-        let bound = !unanswered && !self.is_without_bus() && !self.is_exempt(now, &request.target_keys.target.view);
+        let bound = !unanswered && !self.is_without_bus() && !exempt;
         let (binding, keeps) =
             (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
         let fails = |entry: &Entry| !entry.is_unconfirmed();

@@ -132,6 +132,8 @@ impl Knowledge {
         if let (Some(asked_ms), Some(owner)) = (failure.retry_after_ms, owner) {
             let until = now + cadence::delay(owner, 1, Some(Duration::from_millis(asked_ms)));
             self.retry_pauses.stay_away(owner.id(), until, &failed.failure);
+            // Also if the failure is not published: pulls that wait for their permit ask again.
+            self.touch(owner.id());
         }
         if self.recent_attempts.is_first_report(attempt, key) {
             self.failed_keys.note(key, failed);
