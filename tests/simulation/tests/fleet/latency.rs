@@ -6,7 +6,7 @@ use clock::Random;
 
 /// A distribution: a least time, an exponentially distributed time beyond it, and a tail of much longer times. Timers have a resolution
 /// of 1 ms, so times are rounded up to it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     least_ms: f64,
     /// The mean of the time beyond the least.
@@ -23,6 +23,8 @@ const IN_THE_TAIL: f64 = 0.01;
 pub const ONE_WAY: Latency = Latency { least_ms: 0.2, mean_ms: 0.6, tail: 20.0, most_ms: 80.0 };
 /// An answer, or a refusal, of the registry.
 pub const ANSWER: Latency = Latency { least_ms: 15.0, mean_ms: 35.0, tail: 8.0, most_ms: 1_000.0 };
+/// An answer of a slow registry.
+pub const SLOW_ANSWER: Latency = Latency { least_ms: 3_000.0, mean_ms: 35.0, tail: 8.0, most_ms: 4_000.0 };
 /// The layers of an image. In the tail they take longer than a permit is valid without a renewal.
 pub const LAYERS: Latency = Latency { least_ms: 120.0, mean_ms: 180.0, tail: 25.0, most_ms: 8_000.0 };
 /// The layers of a large image: most pulls take longer than a permit is valid without a renewal.

@@ -11,6 +11,7 @@ mod arriving;
 mod brownout;
 mod budget;
 mod checks;
+mod degraded;
 mod faulty_bucket;
 mod faulty_bus;
 mod faulty_network;

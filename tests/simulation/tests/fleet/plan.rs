@@ -6,6 +6,7 @@ use clock::Random;
 use throttler::core::budget::BudgetPolicy;
 
 use crate::faulty_network::{Line, Odds};
+use crate::latency::Latency;
 use crate::registry::Behaviour;
 
 /// The simulated length of a run: an outage, the healing, and a calm time with sick and lying nodes.
@@ -20,6 +21,8 @@ pub const BUS_HEALS_AT: Duration = Duration::from_secs(380);
 pub const CALM_FROM: Duration = Duration::from_secs(660);
 /// The seconds between two lies of a lying node.
 const LIES_EVERY: f64 = 7.0;
+/// The seconds that the restart of a node takes.
+const RESTART_TAKES: f64 = 2.0;
 /// The largest drift of a clock in millionths, and the most seconds by which a clock is set.
 const MOST_DRIFT: f64 = 200.0;
 const SET_BY: f64 = 600.0;
@@ -37,6 +40,16 @@ pub const TOOL: &str = "r.example/team/tool:1";
 pub const LARGE: &str = "r.example/team/large:1";
 pub const LARGE_WANTED_AT: Duration = Duration::from_secs(50);
 
+/// Images of plans in which all nodes want several.
+pub const IMAGES: [&str; 6] = [
+    "r.example/team/one:1",
+    "r.example/team/two:1",
+    "r.example/team/three:1",
+    "r.example/team/four:1",
+    "r.example/team/five:1",
+    "r.example/team/six:1",
+];
+
 /// Images that do not exist; in the calm time one node wants each of them.
 pub const MISSPELT: [&str; 4] = ["r.example/misspelt/a:1", "r.example/misspelt/b:1", "r.example/misspelt/c:1", "r.example/misspelt/d:1"];
 
@@ -47,6 +60,10 @@ pub enum Act {
     Crash(usize),
     Want(usize, &'static str),
     Registry(&'static str, Behaviour),
+    /// From now on the registry's answers take this long.
+    Answer(Latency),
+    /// The address of these nodes is limited, and that of no others.
+    LimitAddress(Vec<usize>),
     Odds(Odds),
     Line(usize, Line),
     /// From now on everything takes this many times as long on a node.
@@ -100,6 +117,7 @@ pub struct Plan {
     /// When a node's line was cut in a direction, or the node was down, suspended or slow.
     pub away: Vec<(usize, Duration, Duration)>,
     pub acts: Vec<(Duration, Act)>,
+    pub ends: Duration,
 }
 
 /// A budget low enough to have an effect: all nodes pull one image within 5 s.
@@ -124,7 +142,15 @@ impl Plan {
             drifts: vec![0; nodes],
             away: vec![],
             acts,
+            ends: ENDS,
         }
+    }
+
+    /// The same with a node that crashes and starts again after 2 s.
+    pub fn restarting(mut self, node: usize, crashes_at: Duration) -> Self {
+        let crashes_at = crashes_at.as_secs_f64();
+        self.down(node, crashes_at, crashes_at + RESTART_TAKES);
+        self
     }
 
     pub fn draw(seed: u64, nodes: usize) -> Self {
@@ -147,6 +173,7 @@ impl Plan {
             sick,
             away: Vec::new(),
             acts: Vec::new(),
+            ends: ENDS,
         };
         plan.lives(&mut draw);
         let cuts = plan.bus_troubles(&mut draw);

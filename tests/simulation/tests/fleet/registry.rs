@@ -12,10 +12,14 @@ use contract::{DEADLINES, PermitId, TraceContext};
 use throttler::core::budget::Effect;
 
 use self::runtime::SimulatedRuntime;
+use crate::latency::{ANSWER, Latency};
 use crate::quota::Quota;
 
 /// The Retry-After of a registry that answers 429.
 pub const RETRY_AFTER: Duration = Duration::from_secs(20);
+/// The Retry-After of a registry that is overloaded, and of one that limits an address.
+const RETRY_AFTER_OF_OVERLOAD: Duration = Duration::from_secs(1);
+pub const RETRY_AFTER_OF_ADDRESS: Duration = Duration::from_secs(60);
 
 /// The probability that a request fails if the registry fails by chance.
 const FAILING_SHARE: f64 = 0.8;
@@ -54,6 +58,14 @@ pub enum Behaviour {
     ProxyUnavailable,
     /// Four of five requests get the proxy's 503, by chance.
     FailsByChance,
+    /// It serves this many pulls in each second, and answers further ones with [`Self::SlowDown`].
+    Overloaded(u32),
+    /// The same with [`Self::ProxyUnavailable`].
+    OverloadedProxy(u32),
+    /// 429 with a Retry-After of 1 s.
+    SlowDown,
+    /// 429 with a Retry-After of 60 s, because the address of the node is limited.
+    AddressLimited,
 }
 
 /// The source of a pull's permit.
@@ -124,6 +136,12 @@ struct State {
     sick: BTreeSet<usize>,
     /// Nodes whose login was changed and is wrong.
     rotated: BTreeSet<usize>,
+    /// Nodes whose address is limited.
+    limited: BTreeSet<usize>,
+    /// How long an answer takes.
+    answer: Latency,
+    /// The present second of an overloaded registry, and how many pulls it has served in it.
+    second: (u64, u32),
     asked: Vec<PullRecord>,
     present_since: BTreeMap<(usize, String), Duration>,
     /// The number of the present start of each running node.
@@ -149,6 +167,9 @@ impl Registry {
             quota: None,
             sick: BTreeSet::new(),
             rotated: BTreeSet::new(),
+            limited: BTreeSet::new(),
+            answer: ANSWER,
+            second: (0, 0),
             asked: Vec::new(),
             present_since: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -181,6 +202,14 @@ impl Registry {
 
     pub fn set_rotated(&self, nodes: impl IntoIterator<Item = usize>) {
         self.state().rotated = nodes.into_iter().collect();
+    }
+
+    pub fn set_limited(&self, nodes: impl IntoIterator<Item = usize>) {
+        self.state().limited = nodes.into_iter().collect();
+    }
+
+    pub fn set_answer(&self, answer: Latency) {
+        self.state().answer = answer;
     }
 
     /// Starts a node again: its running pulls end.
@@ -260,13 +289,13 @@ impl State {
             self.behaviours.iter().find(|(part, _)| image.contains(**part)).map_or(Behaviour::Serves, |(_, behaviour)| *behaviour);
         let got = if self.sick.contains(&node) {
             Behaviour::Refused
+        } else if self.limited.contains(&node) {
+            Behaviour::AddressLimited
         } else if matches!(behaviour, Behaviour::Serves | Behaviour::NotFound) && image.contains("private") && self.rotated.contains(&node)
         {
             Behaviour::Denied
-        } else if behaviour == Behaviour::FailsByChance {
-            if self.random.fraction() < FAILING_SHARE { Behaviour::ProxyUnavailable } else { Behaviour::Serves }
         } else {
-            behaviour
+            self.answer(at, behaviour)
         };
         let granted = self.granted.get_mut(&(node, budget_of(image))).and_then(|granted| granted.unused.pop_back());
         let permit_from = match granted {
@@ -288,5 +317,24 @@ impl State {
         let (image, answered, over, ran_out) = (image.to_owned(), None, None, None);
         self.asked.push(PullRecord { at, node, image, span, got, permit_from, permit, answered, over, ran_out, window });
         (got, limits)
+    }
+
+    /// The answer of a registry in this condition.
+    fn answer(&mut self, at: Duration, condition: Behaviour) -> Behaviour {
+        let (most, beyond) = match condition {
+            Behaviour::FailsByChance if self.random.fraction() < FAILING_SHARE => return Behaviour::ProxyUnavailable,
+            Behaviour::FailsByChance => return Behaviour::Serves,
+            Behaviour::Overloaded(most) => (most, Behaviour::SlowDown),
+            Behaviour::OverloadedProxy(most) => (most, Behaviour::ProxyUnavailable),
+            always => return always,
+        };
+        if self.second.0 != at.as_secs() {
+            self.second = (at.as_secs(), 0);
+        }
+        if self.second.1 >= most {
+            return beyond;
+        }
+        self.second.1 += 1;
+        Behaviour::Serves
     }
 }

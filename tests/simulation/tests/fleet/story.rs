@@ -44,6 +44,13 @@ impl Story {
         self.asked.iter().filter_map(|one| Some(one.over?.saturating_sub(one.at))).max().unwrap_or_default()
     }
 
+    /// When the last node began the attempt that delivered the last of these images to it; none if a node lacks one of them.
+    pub fn all_served_at(&self, images: &[&str]) -> Option<Duration> {
+        let nodes = 0..self.plan.nodes;
+        let mut served = nodes.flat_map(|node| images.iter().map(move |image| self.served_at(node, image)));
+        served.try_fold(Duration::ZERO, |last, at| Some(last.max(at?)))
+    }
+
     /// When a node began the attempt that delivered an image; the time of the layers, which depends on the registry, does not count.
     pub fn served_at(&self, node: usize, image: &str) -> Option<Duration> {
         self.present_since.get(&(node, image.to_owned()))?;

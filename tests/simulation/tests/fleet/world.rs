@@ -24,7 +24,7 @@ use crate::faulty_network::{FaultyNetwork, Kind};
 use crate::hostile::{HOSTILE, Hostile};
 use crate::liar;
 use crate::node::{Node, Parts, Planted, shared};
-use crate::plan::{Act, ENDS, LARGE, LARGE_WANTED_AT, Plan};
+use crate::plan::{Act, LARGE, LARGE_WANTED_AT, Plan};
 use crate::quota::{self, HUB};
 use crate::reader;
 use crate::refusals::AllRefusals;
@@ -116,7 +116,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         tokio::time::sleep(at.saturating_sub(clock.now().monotonic)).await;
         world.act(clock.now().monotonic, act).await;
     }
-    tokio::time::sleep(ENDS.saturating_sub(clock.now().monotonic)).await;
+    tokio::time::sleep(world.plan.ends.saturating_sub(clock.now().monotonic)).await;
     world.end()
 }
 
@@ -163,6 +163,8 @@ impl World {
                 }
                 self.count("bucket wiped under a node", self.plan.nodes as u64);
             }
+            Act::Answer(latency) => self.registry.set_answer(latency),
+            Act::LimitAddress(nodes) => self.registry.set_limited(nodes),
             Act::Sick(nodes) => self.registry.set_sick(nodes),
             Act::Rotate(nodes) => self.registry.set_rotated(nodes),
             Act::Lie(node, number) => {
@@ -275,9 +277,11 @@ impl World {
         let asked = self.registry.asked();
         for one in &asked {
             let kind = match one.got {
-                Behaviour::Serves | Behaviour::FailsByChance => continue,
+                Behaviour::Serves | Behaviour::FailsByChance | Behaviour::Overloaded(_) | Behaviour::OverloadedProxy(_) => continue,
                 Behaviour::NotFound => "404",
                 Behaviour::Limited => "429",
+                Behaviour::SlowDown => "429 because of overload",
+                Behaviour::AddressLimited => "429 to an address",
                 Behaviour::Unavailable => "503",
                 Behaviour::ProxyUnavailable => "proxy 503",
                 Behaviour::Refused => "refused",

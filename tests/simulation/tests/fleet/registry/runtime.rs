@@ -8,8 +8,8 @@ use contract::{FailureClass, Stage, TraceContext};
 use image::{Platform, Reference};
 use runtimes::{ImageRuntime, ImageStatus, InspectFailure, Progress, PullFailure, PullRequest, PulledImage, Route, RuntimeDescription};
 
-use super::{Behaviour, MINTED, RETRY_AFTER, Registry};
-use crate::latency::{ANSWER, LARGE_LAYERS, LAYERS, Latency};
+use super::{Behaviour, MINTED, RETRY_AFTER, RETRY_AFTER_OF_ADDRESS, RETRY_AFTER_OF_OVERLOAD, Registry};
+use crate::latency::{LARGE_LAYERS, LAYERS, Latency};
 
 /// How long a runtime waits for an answer.
 const TIME_OUT: Duration = Duration::from_secs(10);
@@ -43,7 +43,8 @@ impl SimulatedRuntime {
         if hangs {
             tokio::time::sleep(TIME_OUT).await;
         } else {
-            self.wait(ANSWER).await;
+            let answer = self.registry.state().answer;
+            self.wait(answer).await;
         }
     }
 
@@ -142,9 +143,9 @@ impl Drop for Open<'_> {
 
 fn failure(got: Behaviour, limits: &[RegistryLimit]) -> Option<PullFailure> {
     let (class, authoritative, text) = match got {
-        Behaviour::Serves | Behaviour::FailsByChance => return None,
+        Behaviour::Serves | Behaviour::FailsByChance | Behaviour::Overloaded(_) | Behaviour::OverloadedProxy(_) => return None,
         Behaviour::NotFound => (FailureClass::NotFound, true, "manifest unknown"),
-        Behaviour::Limited => (FailureClass::RateLimited, true, "too many requests"),
+        Behaviour::Limited | Behaviour::SlowDown | Behaviour::AddressLimited => (FailureClass::RateLimited, true, "too many requests"),
         Behaviour::Unavailable => (FailureClass::RegistryUnavailable, true, "503 service unavailable"),
         Behaviour::ProxyUnavailable => (FailureClass::RegistryUnavailable, false, "503 service unavailable"),
         Behaviour::Refused => (FailureClass::RegistryUnavailable, false, "connection refused"),
@@ -161,6 +162,11 @@ fn failure(got: Behaviour, limits: &[RegistryLimit]) -> Option<PullFailure> {
         _ => Stage::Manifest,
     };
     let stated = limits.first().and_then(|limit| limit.reset_ms).map(Duration::from_millis);
-    let retry_after = (got == Behaviour::Limited).then_some(stated.unwrap_or(RETRY_AFTER));
+    let retry_after = match got {
+        Behaviour::Limited => Some(stated.unwrap_or(RETRY_AFTER)),
+        Behaviour::SlowDown => Some(RETRY_AFTER_OF_OVERLOAD),
+        Behaviour::AddressLimited => Some(RETRY_AFTER_OF_ADDRESS),
+        _ => None,
+    };
     Some(PullFailure { text: text.to_owned(), class, authoritative, stage, retry_after, limits: limits.to_vec(), ..PullFailure::default() })
 }
