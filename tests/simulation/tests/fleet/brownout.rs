@@ -2,28 +2,25 @@
 
 use std::time::Duration;
 
-use super::plan::{Act, ENDS, Plan};
+use super::plan::{Act, IMAGES, Plan};
 use super::registry::Behaviour;
 use super::story::Story;
 
-const IMAGES: [&str; 6] = [
-    "r.example/team/one:1",
-    "r.example/team/two:1",
-    "r.example/team/three:1",
-    "r.example/team/four:1",
-    "r.example/team/five:1",
-    "r.example/team/six:1",
-];
 const FAILS_AT: Duration = Duration::from_secs(100);
 /// When all nodes want all images.
 const WANTED_AT: Duration = Duration::from_secs(101);
 
+/// A node that may restart meanwhile.
+const RESTARTED: usize = 3;
+const CRASHES_AT: Duration = Duration::from_secs(111);
+
 /// The plan of one brownout, which lasts until the end.
-pub fn plan(seed: u64, nodes: usize) -> Plan {
+pub fn plan(seed: u64, nodes: usize, restarts: bool) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     acts.push((FAILS_AT, Act::Registry("r.example", Behaviour::FailsByChance)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (WANTED_AT, Act::Want(node, image)))));
-    Plan { outage: Behaviour::FailsByChance, fails_at: FAILS_AT, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) }
+    let plan = Plan { outage: Behaviour::FailsByChance, fails_at: FAILS_AT, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) };
+    if restarts { plan.restarting(RESTARTED, CRASHES_AT) } else { plan }
 }
 
 /// What a run showed.
@@ -41,9 +38,8 @@ pub struct Seen {
 pub fn seen(story: &Story) -> Seen {
     let failing = story.asked.iter().filter(|one| one.got != Behaviour::Serves).count();
     let wanted = (0..story.plan.nodes).flat_map(|node| IMAGES.map(|image| (node, image)));
-    let served: Vec<Option<Duration>> = wanted.map(|(node, image)| story.served_at(node, image)).collect();
     let since = |at: Duration| at.saturating_sub(WANTED_AT);
-    let first = served.iter().flatten().min().copied().map(since);
-    let last = served.iter().copied().max_by_key(|there| there.unwrap_or(ENDS)).flatten().map(since);
-    Seen { pulls: served.len(), failing, first, last }
+    let first = wanted.filter_map(|(node, image)| story.served_at(node, image)).min().map(since);
+    let last = story.all_served_at(&IMAGES).map(since);
+    Seen { pulls: story.plan.nodes * IMAGES.len(), failing, first, last }
 }

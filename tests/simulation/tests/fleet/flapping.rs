@@ -2,24 +2,15 @@
 
 use std::time::Duration;
 
-use crate::plan::{Act, ENDS, Plan, slow_budget};
+use crate::plan::{Act, IMAGES, Plan, slow_budget};
 use crate::registry::Behaviour;
 use crate::story::Story;
 
-/// One image for each outage: all nodes want it 1 s after the outage began.
-const IMAGES: [&str; 6] = [
-    "r.example/team/one:1",
-    "r.example/team/two:1",
-    "r.example/team/three:1",
-    "r.example/team/four:1",
-    "r.example/team/five:1",
-    "r.example/team/six:1",
-];
 const FIRST: Duration = Duration::from_secs(100);
 const APART: Duration = Duration::from_secs(140);
 const LASTS: Duration = Duration::from_secs(20);
 
-/// A plan with one outage for each image.
+/// A plan with one outage for each image: all nodes want it 1 s after the outage began. In the middle of every second outage a node restarts.
 pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     for (at, image) in outages() {
@@ -27,15 +18,16 @@ pub fn plan(seed: u64, nodes: usize, outage: Behaviour) -> Plan {
         acts.extend((0..nodes).map(|node| (at + Duration::from_secs(1), Act::Want(node, image))));
         acts.push((at + LASTS, Act::Registry("r.example", Behaviour::Serves)));
     }
-    Plan { per_second: slow_budget(nodes), outage, fails_at: FIRST, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) }
+    let plan = Plan { per_second: slow_budget(nodes), outage, fails_at: FIRST, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) };
+    let restarts = outages().enumerate().skip(1).step_by(2);
+    restarts.fold(plan, |plan, (node, (at, _))| plan.restarting(node, at + LASTS / 2))
 }
 
 /// The failing requests of each outage, and how long after the outage the last node had the image.
 pub fn seen(story: &Story) -> Vec<(usize, Option<Duration>)> {
     let seen = outages().map(|(at, image)| {
         let failing = story.asked.iter().filter(|one| one.image == image && one.got != Behaviour::Serves).count();
-        let last = (0..story.plan.nodes).map(|node| story.served_at(node, image));
-        (failing, last.max_by_key(|there| there.unwrap_or(ENDS)).flatten().map(|last| last.saturating_sub(at + LASTS)))
+        (failing, story.all_served_at(&[image]).map(|last| last.saturating_sub(at + LASTS)))
     });
     seen.collect()
 }
