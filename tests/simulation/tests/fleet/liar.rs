@@ -1,14 +1,16 @@
-//! A lying node: its forged reports could keep other nodes from a good image.
+//! A lying node: its forged reports could keep other nodes from a good image, or make them ask for a bad one.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actors::bucket_spec;
 use backoff_tracker::core::knowledge::{BackoffKey, KeyInView};
-use bus::SharedState as _;
 use bus::memory::MemoryBus;
+use bus::{KeyValue, SharedState as _};
 use clock::Random;
 use contract::AttemptId;
-use contract::know::{Found, KeyKind, ReportKey, SharedBucket, StoredKeyInView, StoredReport, encode};
+use contract::know::{Found, KeyKind, ReportKey, SharedBucket, StoredKeyInView, StoredReport, decode, encode};
 use contract::subject::Fleet;
 
 use crate::plan::TOOL;
@@ -58,8 +60,34 @@ pub async fn lie(hub: &MemoryBus, liar: usize, number: u64) {
         age_ms: 0,
         written_ms: None,
     };
-    let key = ReportKey { node: name(liar), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 }.text();
-    let fleet = Fleet::default();
-    let reports = hub.bucket(&bucket_spec(SharedBucket::reports(&fleet))).await.expect("the bus is open");
-    reports.put(&key, encode(&report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");
+    let key = ReportKey { node: name(liar), class: Some(backoff_key.class()), backoff_key: backoff_key.id().0 };
+    write(&*reports(hub).await, &key, &report).await;
+}
+
+/// Claims under the liar's own key that it has just succeeded at everything at which another node failed last.
+pub async fn claim_successes(hub: &MemoryBus, liar: usize) {
+    let (liar, bucket) = (name(liar), reports(hub).await);
+    let mut failed = BTreeMap::new();
+    for stored in bucket.snapshot(None).await.expect("the bus is open").entries {
+        let (key, report) = (ReportKey::read(&stored.entry.key), decode::<StoredReport>(&stored.entry.value));
+        if let (Some(key), Ok(report)) = (key, report)
+            && key.node != liar
+            && report.found == Found::Failed
+        {
+            failed.insert(key.backoff_key, (key, report));
+        }
+    }
+    for (key, report) in failed.into_values() {
+        let attempt = AttemptId::random(&mut Random::from_system());
+        let succeeded = StoredReport { attempt, trace: None, found: Found::Succeeded, age_ms: 0, written_ms: None, ..report };
+        write(&*bucket, &ReportKey { node: liar.clone(), ..key }, &succeeded).await;
+    }
+}
+
+async fn reports(hub: &MemoryBus) -> Arc<dyn KeyValue> {
+    hub.bucket(&bucket_spec(SharedBucket::reports(&Fleet::default()))).await.expect("the bus is open")
+}
+
+async fn write(reports: &dyn KeyValue, key: &ReportKey, report: &StoredReport) {
+    reports.put(&key.text(), encode(report).expect("it fits").into(), Some(FORGED_TTL)).await.expect("it is stored");
 }

@@ -12,6 +12,7 @@ mod brownout;
 mod budget;
 mod checks;
 mod degraded;
+mod false_successes;
 mod faulty_bucket;
 mod faulty_bus;
 mod faulty_network;

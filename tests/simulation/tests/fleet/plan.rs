@@ -77,6 +77,8 @@ pub enum Act {
     Sick(Vec<usize>),
     Rotate(Vec<usize>),
     Lie(usize, u64),
+    /// A node claims that it has just succeeded at everything at which others failed.
+    ClaimSuccesses(usize),
     /// The hostile node forges budget requests.
     Forge,
     /// The hostile node keeps every lease from now on.

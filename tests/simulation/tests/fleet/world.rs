@@ -171,6 +171,7 @@ impl World {
                 self.count("lie", 1);
                 liar::lie(&self.hub, node, number).await;
             }
+            Act::ClaimSuccesses(node) => liar::claim_successes(&self.hub, node).await,
             Act::KeepLeases => self.hostile.keep_leases().await,
             Act::List => {
                 for node in self.nodes.values() {
