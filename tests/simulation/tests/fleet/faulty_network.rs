@@ -8,7 +8,7 @@ use bus::BusHealth;
 use clock::{Clock, Random};
 use tokio::sync::mpsc;
 
-use super::latency::ONE_WAY;
+use super::latency::Latency;
 use super::leases::Leases;
 
 /// The longest delay of a message.
@@ -87,6 +87,7 @@ pub struct FaultyNetwork(Arc<Mutex<State>>, Clock);
 
 struct State {
     random: Random,
+    one_way: Latency,
     odds: Odds,
     lines: BTreeMap<usize, Line>,
     /// The factor by which everything takes longer on a slow node.
@@ -103,10 +104,11 @@ struct State {
 }
 
 impl FaultyNetwork {
-    /// A network without faults.
-    pub fn new(random: Random, clock: Clock) -> Self {
+    /// A network without faults, in which one way between a node and the server takes this long.
+    pub fn new(one_way: Latency, random: Random, clock: Clock) -> Self {
         let state = State {
             random,
+            one_way,
             odds: Odds::default(),
             lines: BTreeMap::new(),
             slow: BTreeMap::new(),
@@ -243,7 +245,7 @@ impl State {
         if slowness > 1.0 {
             self.count(Kind::Slow);
         }
-        let takes = ONE_WAY.draw(&mut self.random, slowness);
+        let takes = self.one_way.draw(&mut self.random, slowness);
         if takes >= LONG_WAY {
             self.disturb(node);
         }

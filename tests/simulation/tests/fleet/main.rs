@@ -31,6 +31,7 @@ mod refusals;
 mod registry;
 mod republished;
 mod seeds;
+mod slow_bus;
 mod stages;
 mod story;
 mod world;

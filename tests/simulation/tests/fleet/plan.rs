@@ -6,7 +6,7 @@ use clock::Random;
 use throttler::core::budget::BudgetPolicy;
 
 use crate::faulty_network::{Line, Odds};
-use crate::latency::Latency;
+use crate::latency::{Latency, ONE_WAY};
 use crate::registry::Behaviour;
 
 /// The simulated length of a run: an outage, the healing, and a calm time with sick and lying nodes.
@@ -118,6 +118,8 @@ pub struct Plan {
     pub drifts: Vec<i64>,
     /// When a node's line was cut in a direction, or the node was down, suspended or slow.
     pub away: Vec<(usize, Duration, Duration)>,
+    /// How long a message is under way between a node and the server.
+    pub one_way: Latency,
     pub acts: Vec<(Duration, Act)>,
     pub ends: Duration,
 }
@@ -143,6 +145,7 @@ impl Plan {
             skews: vec![0; nodes],
             drifts: vec![0; nodes],
             away: vec![],
+            one_way: ONE_WAY,
             acts,
             ends: ENDS,
         }
@@ -174,6 +177,7 @@ impl Plan {
             drifts: vec![0; nodes],
             sick,
             away: Vec::new(),
+            one_way: ONE_WAY,
             acts: Vec::new(),
             ends: ENDS,
         };

@@ -84,7 +84,7 @@ async fn live(plan: Plan, planted: Planted) -> Story {
         quota,
         hub,
         read_report: reader::remembering(),
-        network: FaultyNetwork::new(Random::seeded(plan.seed), clock.clone()),
+        network: FaultyNetwork::new(plan.one_way, Random::seeded(plan.seed), clock.clone()),
         registry: Registry::new(clock.clone(), Random::seeded(plan.seed ^ 0xa5e7)),
         hostile,
         refusals: AllRefusals::new(clock.clone()),

