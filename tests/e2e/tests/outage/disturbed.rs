@@ -14,6 +14,8 @@ const MIDDLE: Duration = Duration::from_secs(20);
 /// When a node finds a failure while the bus is lost; the other nodes must learn of it as soon as the bus is back.
 const ALONE: Duration = Duration::from_secs(50);
 const NODES: usize = 5;
+/// The index of the agent that is killed alone.
+const KILLED: usize = 2;
 
 #[test]
 fn standing_pulls_outlive_the_command_all_agents_and_the_server() {
@@ -23,6 +25,12 @@ fn standing_pulls_outlive_the_command_all_agents_and_the_server() {
 #[test]
 fn without_the_bus_nodes_do_at_least_as_well_as_by_kubelets_rule_and_know_the_same_when_it_is_back() {
     all_at_once(&[("bus killed", bus_killed), ("bus stopped", bus_stopped)], &Case::ALL);
+}
+
+/// Three cases, one of each rate of probes, because most other tests of this file kill all agents.
+#[test]
+fn one_agent_killed_and_started_in_an_outage_costs_no_more_requests_and_delays_nobody() {
+    all_at_once(&[("one killed", one_killed)], &[Case::NotFound, Case::RateLimited, Case::Reset]);
 }
 
 fn command_killed(case: Case) {
@@ -53,6 +61,19 @@ fn all_killed(case: Case) {
     let healed = outage.end_outage_with_at_most(case.failing_at_most());
     outage.all_stored(healed);
     pending.iter().for_each(|pending| pending.assert_no_request_since(killed, &outage));
+}
+
+/// The agent goes on with its standing pull, and knows the entry before it makes an attempt.
+fn one_killed(case: Case) {
+    let place = Workplace::new();
+    let mut outage = Outage::begin(&place, case, NODES);
+    let command = outage.standing_pull();
+    outage.began.until(MIDDLE);
+    let killed = outage.agents.remove(KILLED).kill_and_start_again().ready();
+    outage.agents.insert(KILLED, killed);
+    let healed = outage.end_outage_with_at_most(case.failing_at_most());
+    outage.all_stored(healed);
+    drop(command);
 }
 
 /// The server loses its store. Each node publishes its reports again, and a new node gets them too.

@@ -11,6 +11,7 @@ mod knowledge;
 mod kubelet;
 mod observe;
 mod overload;
+mod partial_limit;
 mod partition;
 mod quota;
 mod slow;
