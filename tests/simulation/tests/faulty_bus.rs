@@ -117,10 +117,11 @@ mod network {
     use super::bench;
     use super::faulty::FaultyBus;
     use super::faulty_network::{FaultyNetwork, Kind, Line, Odds};
+    use super::latency::ONE_WAY;
 
     fn two(odds: Odds) -> (FaultyNetwork, FaultyBus, MemoryBus) {
         let hub = MemoryBus::new(Clock::host());
-        let network = FaultyNetwork::new(Random::seeded(1), Clock::host());
+        let network = FaultyNetwork::new(ONE_WAY, Random::seeded(1), Clock::host());
         network.set_odds(odds);
         let one = network.over(hub.connect(), 1);
         (network, one, hub)

@@ -10,6 +10,7 @@ use clock::{Clock, Random};
 use futures::StreamExt as _;
 
 use super::faulty_network::FaultyNetwork;
+use super::latency::ONE_WAY;
 
 /// The longest a test waits, far more than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -23,7 +24,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn fair() -> Self {
         let hub = MemoryBus::new(Clock::host());
-        let network = FaultyNetwork::new(Random::seeded(1), Clock::host());
+        let network = FaultyNetwork::new(ONE_WAY, Random::seeded(1), Clock::host());
         let (bus, other) = (network.over(hub.clone(), 1), network.over(hub.connect(), 2));
         Self { hub, bus: Arc::new(bus), other: Arc::new(other) }
     }

@@ -8,21 +8,19 @@ use clock::Random;
 /// of 1 ms, so times are rounded up to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    least_ms: f64,
+    pub least_ms: f64,
     /// The mean of the time beyond the least.
-    mean_ms: f64,
+    pub mean_ms: f64,
     /// The factor of a time in the tail.
-    tail: f64,
+    pub tail: f64,
     /// The longest time on a node that is not slow.
-    most_ms: f64,
+    pub most_ms: f64,
 }
 
 const IN_THE_TAIL: f64 = 0.01;
 
 /// One way between a node and the server in the same data centre.
 pub const ONE_WAY: Latency = Latency { least_ms: 0.2, mean_ms: 0.6, tail: 20.0, most_ms: 80.0 };
-/// One way of a line on which a round trip takes about 5, 50 or 400 ms: longer, and as variable as [`ONE_WAY`].
-pub const SLOW_WAYS: [Latency; 3] = [slow_way(5.0), slow_way(50.0), slow_way(400.0)];
 /// An answer, or a refusal, of the registry.
 pub const ANSWER: Latency = Latency { least_ms: 15.0, mean_ms: 35.0, tail: 8.0, most_ms: 1_000.0 };
 /// An answer of a slow registry.
@@ -31,11 +29,6 @@ pub const SLOW_ANSWER: Latency = Latency { least_ms: 3_000.0, mean_ms: 35.0, tai
 pub const LAYERS: Latency = Latency { least_ms: 120.0, mean_ms: 180.0, tail: 25.0, most_ms: 8_000.0 };
 /// The layers of a large image: most pulls take longer than a permit is valid without a renewal.
 pub const LARGE_LAYERS: Latency = Latency { least_ms: 2_000.0, mean_ms: 2_500.0, tail: 2.0, most_ms: 10_000.0 };
-
-const fn slow_way(round_trip_ms: f64) -> Latency {
-    let least_ms = round_trip_ms / 2.0;
-    Latency { least_ms, most_ms: least_ms + ONE_WAY.most_ms, ..ONE_WAY }
-}
 
 impl Latency {
     /// Draws a latency for a node that takes `slowness` times as long as others.
