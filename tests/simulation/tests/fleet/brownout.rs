@@ -19,7 +19,8 @@ pub fn plan(seed: u64, nodes: usize, restarts: bool) -> Plan {
     let mut acts: Vec<(Duration, Act)> = (0..nodes).map(|node| (Duration::from_secs(1), Act::Start(node))).collect();
     acts.push((FAILS_AT, Act::Registry("r.example", Behaviour::FailsByChance)));
     acts.extend(IMAGES.iter().flat_map(|image| (0..nodes).map(|node| (WANTED_AT, Act::Want(node, image)))));
-    let plan = Plan { outage: Behaviour::FailsByChance, fails_at: FAILS_AT, app: IMAGES[0], ..Plan::of_acts(seed, nodes, acts) };
+    let ends = WANTED_AT + Duration::from_secs(200);
+    let plan = Plan { outage: Behaviour::FailsByChance, fails_at: FAILS_AT, app: IMAGES[0], ends, ..Plan::of_acts(seed, nodes, acts) };
     if restarts { plan.restarting(RESTARTED, CRASHES_AT) } else { plan }
 }
 

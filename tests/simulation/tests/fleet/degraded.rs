@@ -16,16 +16,18 @@ use super::registry::{Behaviour, PullRecord, RETRY_AFTER_OF_ADDRESS};
 use super::story::Story;
 use super::world;
 
-/// Seeds of fleets without a quota, which limit no pulls at once. The fleet policy sets the budget of the first one.
-const SEEDS: [u64; 2] = [2, 4];
+/// A seed of a fleet without a quota, which limits no pulls at once.
+const SEED: u64 = 4;
+/// The same, and the fleet policy sets the budget.
+const SEED_WITH_POLICY: u64 = 2;
 /// From now on the registry is degraded.
 const FROM: Duration = Duration::from_secs(100);
 /// When all nodes want the images. Node [`LEADER`] has pulled another image before, so it leads the budget.
 const WANTED_AT: Duration = Duration::from_secs(101);
 const LEADER: usize = 0;
 const FIRST: &str = "r.example/team/first:1";
-/// The node that crashes: none, the leader of the budget, or another. A limited address is that of the last one.
-const RESTARTS: [Option<usize>; 3] = [None, Some(LEADER), Some(11)];
+/// The runs of each test: the seed, and the node that crashes: none, the leader of the budget, or another, whose address may be limited.
+const RUNS: [(u64, Option<usize>); 3] = [(SEED_WITH_POLICY, None), (SEED_WITH_POLICY, Some(LEADER)), (SEED, Some(11))];
 const CRASHES_AT: Duration = Duration::from_secs(109);
 /// The share of its cap at which a budget grants permits.
 const GRANTED_SHARE: f64 = 0.9;
@@ -60,10 +62,9 @@ fn failing(story: &Story) -> usize {
     story.asked.iter().filter(|one| one.got != Behaviour::Serves).count()
 }
 
-/// The findings of each seed and each restart.
+/// The findings of each run.
 fn each_run(broken: impl Fn(u64, Option<usize>) -> Vec<String>) -> Vec<String> {
-    let runs = SEEDS.into_iter().flat_map(|seed| RESTARTS.map(|restarts| (seed, restarts)));
-    let found = runs.flat_map(|(seed, restarts)| {
+    let found = RUNS.into_iter().flat_map(|(seed, restarts)| {
         broken(seed, restarts).into_iter().map(move |what| format!("seed {seed}, restart of {restarts:?}: {what}"))
     });
     found.collect()
@@ -197,8 +198,8 @@ fn planted_bugs_show_at_a_degraded_registry() {
     let knows = |bug| Planted { knowledge: Some(bug), ..Planted::default() };
     let unpaced = Planted { budget: Some(BudgetBug::Unpaced), ..Planted::default() };
     let found = |broken: Vec<String>, what: &str| assert!(broken.iter().any(|broken| broken.contains(what)), "{what}: {broken:#?}");
-    found(in_overload(Behaviour::Overloaded(SERVES_PER_SECOND), SEEDS[1], None, unpaced), "failing of");
-    found(with_a_limited_address(SEEDS[1], None, knows(PlantedBug::TrustsEveryReporter)), "waited");
-    found(with_slow_answers(SEEDS[1], None, knows(PlantedBug::SuccessIgnored)), "without an answer");
-    found(with_slow_answers(SEEDS[1], None, unpaced), "pulls in a second");
+    found(in_overload(Behaviour::Overloaded(SERVES_PER_SECOND), SEED, None, unpaced), "failing of");
+    found(with_a_limited_address(SEED, None, knows(PlantedBug::TrustsEveryReporter)), "waited");
+    found(with_slow_answers(SEED, None, knows(PlantedBug::SuccessIgnored)), "without an answer");
+    found(with_slow_answers(SEED, None, unpaced), "pulls in a second");
 }

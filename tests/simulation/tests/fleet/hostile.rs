@@ -74,7 +74,8 @@ pub fn kept_leases(seed: u64, nodes: usize) -> Plan {
 }
 
 fn calm(seed: u64, nodes: usize, acts: Vec<(Duration, Act)>) -> Plan {
-    Plan { per_second: slow_budget(nodes), fails_at: FROM, liar: HOSTILE, ..Plan::of_acts(seed, nodes, acts) }
+    let ends = FROM + KEEPS_FOR;
+    Plan { per_second: slow_budget(nodes), fails_at: FROM, liar: HOSTILE, ends, ..Plan::of_acts(seed, nodes, acts) }
 }
 
 /// The longest that a node waited for an image that it wanted after `from`.
