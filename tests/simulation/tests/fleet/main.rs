@@ -184,7 +184,7 @@ fn node_that_keeps_every_lease_blocks_others_for_at_most_two_terms() {
 
 #[test]
 fn failure_of_all_nodes_without_a_bus_is_published_by_about_three() {
-    let nodes = if all_seeds() { 300 } else { 150 };
+    let nodes = if all_seeds() { 300 } else { 100 };
     let mut broken = Vec::new();
     for outage in [Behaviour::Refused, Behaviour::Unavailable, Behaviour::NotFound, Behaviour::Hang] {
         for heals in [Heals::BeforeTheBus, Heals::AfterTheBus] {

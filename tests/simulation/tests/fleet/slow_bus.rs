@@ -11,23 +11,26 @@ const ROUND_TRIPS_MS: [u64; 3] = [5, 50, 400];
 const NODES: usize = 20;
 const SEEDS: [u64; 3] = [1, 4, 6];
 
-/// The bound of a finding on a bus with this round trip. Waits for other nodes are longer on a slow bus than their bounds allow, and in a
-/// second up to twice as many pulls may begin (`config/known-gaps.md`); they must end.
+/// Round trips of this many milliseconds are so long that a leader counts many permits as fetched late (`config/known-gaps.md`).
+const LATE_FROM_MS: u64 = 400;
+/// How many seconds longer waits are then, twice what was seen: on five seeds up to 13 s.
+const LONGER_S: f64 = 25.0;
+
+/// The bound of a finding on a bus with this round trip. On the slowest, waits for other nodes are longer, and in a second up to twice as
+/// many pulls may begin.
 fn at_most(finding: &Finding, round_trip_ms: u64) -> f64 {
-    let is_slow = match (finding.invariant, finding.what) {
-        (Invariant::OthersUnharmed, _) | (Invariant::Logins, "seconds that a right login waited") => round_trip_ms >= 50,
-        (Invariant::Healing, _) | (Invariant::Budget, "pulls in a second by leaders' permits") => round_trip_ms >= 400,
-        _ => false,
-    };
-    match finding.invariant {
-        _ if !is_slow => finding.at_most,
-        Invariant::Budget => finding.at_most * 2.0,
-        _ => f64::MAX,
+    let (bound, is_late) = (finding.at_most, round_trip_ms >= LATE_FROM_MS);
+    match (finding.invariant, finding.what) {
+        (Invariant::Budget, "pulls in a second by leaders' permits") if is_late => bound * 2.0,
+        (Invariant::OthersUnharmed | Invariant::Healing, _) | (Invariant::Logins, "seconds that a right login waited") if is_late => {
+            bound + LONGER_S
+        }
+        _ => bound,
     }
 }
 
 #[test]
-fn invariants_hold_on_a_slow_bus_and_every_wait_ends() {
+fn invariants_hold_on_a_slow_bus() {
     let mut broken = Vec::new();
     for round_trip_ms in ROUND_TRIPS_MS {
         // Longer than on a quick bus, and as variable.

@@ -34,9 +34,9 @@ const STILL_FAILING: f64 = 0.4;
 const CUTS: u32 = 2;
 /// One cut is enough if this share failed before it and no larger share after it.
 const PLAIN_SHARE: f64 = 0.42;
-/// One cut of the first rate is also enough if at least this part of the failing share is left, because an overloaded registry would fail
-/// far fewer.
-const AS_MANY: f64 = 0.8;
+/// One cut of the first rate, or of twice that, is also enough if at least this part of the failing share is left, because an overloaded
+/// registry would fail far fewer.
+const AS_MANY: f64 = 0.7;
 /// Requests fail by chance if about as many fail as before. If more fail, the registry can do less than was assumed.
 const AS_BEFORE: f64 = 1.3;
 const AS_BEFORE_AND: f64 = 0.1;
@@ -79,9 +79,9 @@ impl AdaptiveRate {
         }
     }
 
-    /// Whether one cut is enough to see that as many fail at less than half of the first rate.
+    /// Whether one cut is enough to see that as many fail at less than half of the first rate, or at a quarter of twice that.
     fn is_plain_at_first(&self, judgement: Judgement, share: f64) -> bool {
-        judgement.before <= start(self.cap) && share >= judgement.share * AS_MANY
+        judgement.before <= start(self.cap) * 2.0 && share >= judgement.share * AS_MANY
     }
 }
 
