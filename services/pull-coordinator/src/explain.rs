@@ -108,9 +108,7 @@ fn explain_refusal(explanation: &mut Explanation, refusal: Refusal, entries: &[B
 fn explain_unenforced(explanation: &mut Explanation, list: &BackoffList) {
     let Some(view) = &explanation.view else { return };
     let Some(why) = unenforced_because(list, &view.registry) else { return };
-    let binds = |entry: &&BackoffEntry| {
-        entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_attempt_ms > 0
-    };
+    let binds = |entry: &&BackoffEntry| entry.view.as_ref() == Some(view) && entry.binds == "everybody" && entry.next_attempt_ms > 0;
     let Some(entry) = list.entries.iter().filter(binds).max_by_key(|entry| entry.next_attempt_ms) else { return };
     let learned_by = entry.reporters.first().and_then(|name| name.parse().ok());
     let (cause, class, learned_trace) = (entry.cause.clone(), entry.class, entry.trace);

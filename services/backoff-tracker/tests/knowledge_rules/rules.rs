@@ -78,7 +78,10 @@ fn failure_of_one_node_is_confirmed_at_once_and_of_two_refuses_all() {
     assert!(matches!(prober.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", prober.decision);
     prober.fail(FailureClass::NotFound);
     let next_attempt = prober.held().next_attempt;
-    assert!(next_attempt >= Duration::from_secs(9) && next_attempt <= Duration::from_secs(12), "it is the first step still: {next_attempt:?}");
+    assert!(
+        next_attempt >= Duration::from_secs(9) && next_attempt <= Duration::from_secs(12),
+        "it is the first step still: {next_attempt:?}"
+    );
 }
 
 /// Nodes that are cut off from the registry, and attempt by their own rule, postpone no attempt for all nodes.
@@ -391,7 +394,10 @@ fn keys_of_one_writer_displace_no_report_of_another() {
     assert_eq!(counts.reports, 1 + MAX_KEYS_OF_ONE as u64);
     assert_eq!(counts.reports_evicted_total, 2 * MAX_KEYS_OF_ONE as u64);
     let answer = node.check(key("r/a:1"), true);
-    assert!(matches!(&answer, BackoffAnswer::Refused(held) if held.learned_by.as_ref().is_some_and(|by| by.as_str() == "honest")), "{answer:?}");
+    assert!(
+        matches!(&answer, BackoffAnswer::Refused(held) if held.learned_by.as_ref().is_some_and(|by| by.as_str() == "honest")),
+        "{answer:?}"
+    );
 }
 
 #[test]

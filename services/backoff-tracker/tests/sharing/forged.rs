@@ -43,7 +43,7 @@ pub(crate) fn report(node: &str, image: &str) -> (String, StoredReport) {
         repository: String::new(),
         in_a_row: 0,
         failing_for_ms: 0,
-            for_all_ago_ms: 0,
+        for_all_ago_ms: 0,
         succeeded_ago_ms: None,
         age_ms: 0,
         written_ms: None,
@@ -141,7 +141,8 @@ async fn impossible_times_are_clamped() {
     for (number, failing_for_ms, succeeded_ago_ms) in [(1, u64::MAX, None), (2, 0, Some(u64::MAX)), (3, u64::MAX, Some(u64::MAX))] {
         let image = format!("r.example/d:{number}");
         let (key, stored) = report("n6", &image);
-        put(&fleet, &key, encode(&StoredReport { failing_for_ms, for_all_ago_ms: failing_for_ms, succeeded_ago_ms, ..stored }).unwrap()).await;
+        put(&fleet, &key, encode(&StoredReport { failing_for_ms, for_all_ago_ms: failing_for_ms, succeeded_ago_ms, ..stored }).unwrap())
+            .await;
         if let BackoffAnswer::Refused(held) = fleet.nodes[0].check(&image).await {
             assert!(held.unconfirmed && held.next_attempt_ms == 0, "{failing_for_ms} {succeeded_ago_ms:?}: {held:?}");
         }

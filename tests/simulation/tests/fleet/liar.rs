@@ -55,7 +55,7 @@ pub async fn lie(hub: &MemoryBus, liar: usize, number: u64) {
         repository: String::new(),
         in_a_row: 0,
         failing_for_ms: 0,
-            for_all_ago_ms: 0,
+        for_all_ago_ms: 0,
         succeeded_ago_ms: None,
         age_ms: 0,
         written_ms: None,

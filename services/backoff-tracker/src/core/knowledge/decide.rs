@@ -25,9 +25,8 @@ impl Knowledge {
         // If the bus has not answered this request, the request is decided as without a bus.
         let unanswered = std::mem::take(&mut request.unanswered).then_some(WithoutBus { since: now, lost: self.missed_since });
         let without_bus = self.without_bus.or(unanswered);
-        if let Some(refusal) = without_bus
-            .filter(|_| !exempt)
-            .and_then(|without_bus| self.still_held(now, without_bus, &request.target_keys))
+        if let Some(refusal) =
+            without_bus.filter(|_| !exempt).and_then(|without_bus| self.still_held(now, without_bus, &request.target_keys))
         {
             return request.refuse(refusal);
         }
@@ -125,8 +124,7 @@ impl Knowledge {
         }
         let unanswered = self.misses > 0 && now < self.missed_last + DEADLINES.bus_back_within;
         let bound = !unanswered && !self.is_without_bus() && !exempt;
-        let (binding, keeps) =
-            (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
+        let (binding, keeps) = (self.binding(now, &request.target_keys), *by_own_rule && now < *begun + DEADLINES.bus_back_within);
         let fails = |entry: &Entry| !entry.is_unconfirmed();
         bound && if keeps { not_due(now, &binding).is_some_and(fails) } else { binding.iter().any(fails) }
     }

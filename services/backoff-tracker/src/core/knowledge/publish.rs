@@ -108,7 +108,9 @@ impl Knowledge {
     /// Since when this node has had nothing but failures, and when the last of them was that it had for all nodes; none if it does not fail.
     fn failing_since(&self, backoff_key: BackoffKeyId) -> Option<(Duration, Duration)> {
         match self.unpublished.failure(backoff_key) {
-            Some((details, failed_at)) => Some((failed_at.saturating_sub(details.failing_for), failed_at.saturating_sub(details.for_all_ago))),
+            Some((details, failed_at)) => {
+                Some((failed_at.saturating_sub(details.failing_for), failed_at.saturating_sub(details.for_all_ago)))
+            }
             None if self.unpublished.has_succeeded(backoff_key) => None,
             None => {
                 let own = self.replica.own_report(backoff_key).filter(|own| own.claim.is_some())?;

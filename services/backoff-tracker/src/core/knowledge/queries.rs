@@ -24,7 +24,7 @@ impl Knowledge {
         let target_keys = self.target_keys(target);
         let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
         let exempt = self.is_exempt(now, &target_keys.target.view);
-        // A failure that one other node alone reports is due and refuses nothing, but whoever looks wants to know of it.
+        // A failure that one other node alone reports is due and refuses nothing, but a person who looks wants to know of it.
         let holding = || not_due(now, &binding).or_else(|| binding.iter().find(|entry| entry.is_unconfirmed()));
         let not_due = || holding().map(|entry| refusal_by(now, entry));
         let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, without_bus, &target_keys));

@@ -25,12 +25,7 @@ pub(super) struct WithoutBus {
 
 impl Knowledge {
     /// The refusal of a node without a bus, if others are known to fail.
-    pub(super) fn still_held(
-        &self,
-        now: Duration,
-        without_bus: WithoutBus,
-        target_keys: &TargetKeys,
-    ) -> Option<Refusal> {
+    pub(super) fn still_held(&self, now: Duration, without_bus: WithoutBus, target_keys: &TargetKeys) -> Option<Refusal> {
         let binding = self.binding(now, target_keys).into_iter();
         let holding = binding.filter_map(|entry| Some((self.held_without_bus_until(&entry, without_bus)?, entry)));
         let (next_attempt, entry) = holding.filter(|(until, _)| now < *until).max_by_key(|(until, _)| *until)?;

@@ -20,7 +20,9 @@ impl Explanation {
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
                 match (self.waits, *left) {
-                    (true, 0) => format!("{now} would be attempted here, or by another node that waits: one node alone reports the failure{then}"),
+                    (true, 0) => {
+                        format!("{now} would be attempted here, or by another node that waits: one node alone reports the failure{then}")
+                    }
                     (true, left) => {
                         format!("{now} would wait for {} before an attempt: one node alone reports the failure{then}", human_duration(left))
                     }
