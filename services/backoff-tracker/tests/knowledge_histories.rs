@@ -104,6 +104,7 @@ struct Record {
 struct Own {
     free_at: Duration,
     failing_since: Option<Duration>,
+    for_all_at: Option<Duration>,
     succeeded_at: Option<Duration>,
 }
 
@@ -111,8 +112,11 @@ impl Own {
     /// The details of a failure of an attempt that began then.
     fn failed(&mut self, began: Duration, details: FailureDetails) -> FailureDetails {
         let failing_for = began - *self.failing_since.get_or_insert(began);
+        // Half of the attempts are for all nodes.
+        let is_for_all = details.step % 2 == 0 || self.for_all_at.is_none();
+        let for_all_at = if is_for_all { *self.for_all_at.insert(began) } else { self.for_all_at.unwrap_or(began) };
         let succeeded_ago = self.succeeded_at.map(|at| began - at);
-        FailureDetails { failing_for, succeeded_ago, ..details }.bounded()
+        FailureDetails { failing_for, for_all_ago: began - for_all_at, succeeded_ago, ..details }.bounded()
     }
 }
 
@@ -167,7 +171,7 @@ fn attempt(
         }
         None => {
             records.push(record(ended, ended, Finding::Succeeded));
-            (own.failing_since, own.succeeded_at) = (None, Some(ended));
+            (own.failing_since, own.for_all_at, own.succeeded_at) = (None, None, Some(ended));
         }
     }
     own.free_at = ended + Duration::from_millis(1);

@@ -49,9 +49,9 @@ pub(crate) async fn add_estimate(explanation: &mut Explanation, runtime: &dyn Im
 
 /// Why a pull would not ask the registry now; none: it would.
 fn not_asked_because(explanation: &Explanation) -> Option<String> {
-    if let Some(left_ms) = explanation.next_attempt_ms {
+    if let Some(left_ms) = explanation.next_attempt_ms.filter(|left_ms| *left_ms > 0) {
         let cause = explanation.cause.as_deref().unwrap_or("an earlier failure");
-        let left = human_duration(left_ms);
+        let left = human_duration(left_ms.max(1_000));
         return Some(format!("its registry is not asked for another {left}, because of {cause}"));
     }
     (explanation.policy == PullPolicy::Never.as_str()).then(|| "the policy is Never: no registry is asked".to_owned())
@@ -90,6 +90,6 @@ mod tests {
             not_asked_because(&explanation(Some(21_598_200))).as_deref(),
             Some("its registry is not asked for another 5h59m, because of an earlier failure")
         );
-        assert_eq!(not_asked_because(&explanation(None)), None);
+        assert_eq!([None, Some(0)].map(|left| not_asked_because(&explanation(left))), [None, None]);
     }
 }

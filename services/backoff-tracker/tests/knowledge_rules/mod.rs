@@ -4,6 +4,7 @@
 mod clears;
 mod lapsing_clearance;
 mod named;
+mod next_attempt;
 mod node;
 mod own_rule;
 mod published;

@@ -239,6 +239,21 @@ fn one_node_s_failure_received_before_the_snapshot_delays_a_request_until_the_bu
     assert!(matches!(node.decision, Some(Decision::Granted { duty: Duty::Probe(_), .. })), "{:?}", node.decision);
 }
 
+/// Each of its failures is reported as the first.
+#[test]
+fn false_failures_of_one_node_delay_a_request_without_a_bus_for_a_bounded_time() {
+    let mut node = Node::of(6);
+    node.give(Input::BusLost);
+    for tenth in 1..=250_u32 {
+        node.until(f64::from(tenth) / 10.0);
+        node.receive("liar", image(), failed(1));
+        if tenth == 6 {
+            node.ask();
+        }
+    }
+    assert!(node.is_clear(), "{:?}", node.decision);
+}
+
 /// On a bus that is slow, or back without the snapshot, other nodes' new failures arrive. They hold a new request until the next attempt of
 /// all or of kubelet's rule, and what the node itself finds then concerns its own rule.
 #[test]

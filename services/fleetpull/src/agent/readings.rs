@@ -114,7 +114,11 @@ impl<'a> OfRegistry<'a> {
     fn add(&mut self, budget: &'a BudgetState) {
         self.rate_cap += budget.per_second;
         self.rate_in_force += budget.per_second_in_force;
-        let share = (budget.per_second > 0.0).then(|| (budget.per_second_in_force / budget.per_second, budget.rate_cause.as_str()));
+        // Without a cap only a quota holds a budget back.
+        let share = match budget.per_second {
+            cap if cap > 0.0 => Some((budget.per_second_in_force / cap, budget.rate_cause.as_str())),
+            _ => Some((0.0, budget.rate_cause.as_str())).filter(|(_, cause)| *cause == "quota"),
+        };
         self.slowest = self.slowest.into_iter().chain(share).min_by(|one, other| one.0.total_cmp(&other.0));
         self.in_flight += budget.in_flight;
         self.waiting += budget.waiting_count;

@@ -4,9 +4,7 @@
 //! have a lane of their own, so that they begin at once. Then follow the few that most other agents would disturb. Then the other tests of
 //! the program run together with those of single crates.
 //!
-//! Simulations need only processor time and wait for nothing. Storms run during the outages and get what the others leave. Simulated fleets
-//! come first of the tests of single crates: at the lowest priority they would take four minutes, and with the outages these would miss
-//! their seconds.
+//! Simulations need only processor time and wait for nothing, so they run during all of that and get what the others leave.
 
 use super::executables::{Executable, Priority};
 use super::lanes::{Job, Phase, Plan};
@@ -34,15 +32,16 @@ const AT_ONCE: &str = "4";
 /// How many tests of the program run at once: they mostly wait for agents.
 const OF_PROGRAM_AT_ONCE: &str = "8";
 
-/// The outages, the tests that others would disturb, and all other tests; in the background storms. Every executable is in exactly one phase, except that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
+/// The outages, the tests that others would disturb, and all other tests; in the background simulated fleets, then storms. Every executable
+/// is in exactly one phase, except that the modules of `e2e` run separately. Some simulated fleets come from the hash `tree`.
 pub(super) fn plan(executables: &[Executable], tree: &str, examples: Job) -> Plan {
     let (mut outages, mut sensitive, mut flood, mut program) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut storms, mut fleets) = (Vec::new(), Vec::new());
     let (mut unit, mut crates) = (Vec::new(), Vec::new());
     for executable in executables {
         match (executable.package.as_str(), executable.kind.as_str()) {
-            ("simulation", "test") if executable.target == FLEETS => fleets.push(simulated(executable, Priority::Low, tree)),
-            ("simulation", "test") => storms.push(simulated(executable, Priority::Idle, tree)),
+            ("simulation", "test") if executable.target == FLEETS => fleets.push(background(executable, tree)),
+            ("simulation", "test") => storms.push(background(executable, tree)),
             ("e2e", "test") => {
                 let job = |stage: &str, modules: &[&str], skipped: &[&str], at_once: &str| {
                     let mut job = executable.command(Priority::Usual);
@@ -69,17 +68,17 @@ pub(super) fn plan(executables: &[Executable], tree: &str, examples: Job) -> Pla
     // This lane runs the shared jobs from the beginning.
     program.push(Vec::new());
     let mut phases: Vec<Phase> = [outages, sensitive, flood].map(|lanes| Phase { lanes, ..Phase::default() }).into();
-    phases.push(Phase { lanes: program, shared: fleets.into_iter().chain(crates).chain(unit).chain([examples]).collect() });
-    Plan { phases, background: storms }
+    phases.push(Phase { lanes: program, shared: crates.into_iter().chain(unit).chain([examples]).collect() });
+    Plan { phases, background: fleets.into_iter().chain(storms).collect() }
 }
 
 /// The job of simulated fleets and storms, which print how often each kind of fault acted. It runs a part of the fleets: some fixed seeds,
 /// in which each planted bug must be found, more seeds that come from the sources, and one large fleet. `cargo xtask e2e fleets` runs all.
-fn simulated(executable: &Executable, priority: Priority, tree: &str) -> Job {
-    let mut command = executable.command(priority);
+fn background(executable: &Executable, tree: &str) -> Job {
+    let mut command = executable.command(Priority::Idle);
     command.arg("--nocapture");
     if executable.target == FLEETS {
-        command.env("FLEET_SEEDS", "100").env("FLEET_OF_TREE", "25").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
+        command.env("FLEET_SEEDS", "80").env("FLEET_OF_TREE", "20").env("FLEET_LARGE", "1").env("FLEET_TREE", tree);
     } else if executable.target == STORMS {
         command.env("FLEET_SEEDS", "500");
     }
@@ -134,14 +133,13 @@ mod tests {
                 )],
                 vec![],
                 vec![
-                    "fleet: nice -n 5 fleet-0 --nocapture".to_owned(),
                     "crates: nice -n 5 all-0 --test-threads 4".to_owned(),
                     "crates: nice -n 5 new-target-0 --test-threads 4".to_owned(),
                     "unit: nice -n 5 bus-0".to_owned(),
                     "unit: nice -n 5 simulation-0".to_owned(),
                     "examples: cargo".to_owned(),
                 ],
-                vec!["storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
+                vec!["fleet: chrt --idle 0 fleet-0 --nocapture".to_owned(), "storm: chrt --idle 0 storm-0 --nocapture".to_owned()],
             ]
         );
     }

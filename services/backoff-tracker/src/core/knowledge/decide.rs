@@ -90,7 +90,13 @@ impl Knowledge {
                 ends => wake.min(ends),
             },
         };
-        self.wait(now, id, request, awaits, wake)
+        let waits = self.wait(now, id, request, awaits, wake);
+        // The caller learns which failure is being confirmed. A refused request keeps no lease, so one that has a lease is not refused.
+        let has_lease = self.leases.runs_out(now, id).is_some();
+        match binding.first().filter(|entry| entry.is_unconfirmed() && !has_lease) {
+            Some(entry) => Decision::Refused(refusal_by(now, entry)),
+            None => waits,
+        }
     }
 
     /// The request waits until then, or for a lease about a key. If another request of this node waits for the same lease, it gets the
@@ -109,8 +115,8 @@ impl Knowledge {
     /// again, so that one node makes the next attempt for all. Three cases keep their clearance: a prober, because it asks for all and a
     /// lying node could otherwise end each probe; a node that has just missed an answer of the bus, because it goes by its own rule, for
     /// `DEADLINES.bus_back_within`; and any pull if the entry is unconfirmed. A pull that goes by its own rule for another reason keeps it
-    /// for `DEADLINES.bus_back_within` if the next attempt is due. A `Retry-After` that this node has received since ends the clearance of
-    /// any pull but a prober's.
+    /// for `DEADLINES.bus_back_within` if the next attempt is due. A `Retry-After` or a long pause of its own that this node has received
+    /// since ends the clearance of any pull but a prober's.
     pub(super) fn has_lapsed(&self, now: Duration, request: &Request) -> bool {
         let State::RunningAttempt(RunningAttempt { attempt: None, duty: Duty::None | Duty::Lead, begun, by_own_rule, .. }) = &request.state
         else {
@@ -150,6 +156,7 @@ impl Knowledge {
         let (for_all, exempt) = (elected, elected || released);
         let running = RunningAttempt { begun: now, deadline, for_all, exempt, steps: steps.collect(), ..running };
         request.wake = Some(now + DEADLINES.unanswered_after);
+        request.due_since = None;
         request.state = State::RunningAttempt(running);
         Decision::Granted { duty, answer_by: deadline, until }
     }

@@ -13,7 +13,7 @@ use super::cadence;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 
-/// An entry stays this long after the delay since its newest failure, so that a prober that died does not release all nodes.
+/// An entry stays this long after the delay since its newest failure, an unconfirmed one since the first failure, so that a prober that died does not release all nodes.
 const OUTLIVES: Duration = Duration::from_secs(2 * DEADLINES.attempt_lease.as_secs());
 /// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
@@ -109,7 +109,8 @@ pub struct Entry {
     pub refuses_all: bool,
     /// The newest failure. Its message is the cause that people see.
     pub newest: Arc<Report>,
-    /// The failure that the next attempt is counted from: see `Received::for_all_at`. Its attempt names the epoch.
+    /// The last report of the node whose attempt for all the next one is counted from: see `Received::for_all_at`. Its attempt names the
+    /// epoch; it is a later one if that node has failed for itself since.
     pub last_for_all: Arc<Report>,
     /// The attempt of a success since, which no other node has confirmed.
     pub succeeded: Option<AttemptId>,

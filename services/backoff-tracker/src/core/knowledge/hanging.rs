@@ -60,7 +60,7 @@ impl Knowledge {
             // It waits in a queue of this node, so it shows nothing about the registry. See `has_lapsed`.
             if running.deadline.is_some_and(|deadline| now >= deadline) {
                 // Another node may make the attempt for all instead.
-                (running.duty, running.deadline) = (Duty::None, None);
+                (running.duty, running.deadline, running.for_all) = (Duty::None, None, false);
             }
             let outdated = running.by_own_rule.then_some(running.begun + DEADLINES.bus_back_within).filter(|at| now < *at);
             request.wake = outdated.into_iter().chain(running.deadline).min();

@@ -25,7 +25,8 @@ impl Knowledge {
         let binding = if self.is_without_bus() { vec![] } else { self.binding(now, &target_keys) };
         let exempt = self.is_exempt(now, &target_keys.target.view);
         // A failure that one other node alone reports is due and refuses nothing, but a person who looks wants to know of it.
-        let holding = || not_due(now, &binding).or_else(|| binding.iter().find(|entry| entry.is_unconfirmed()));
+        let unconfirmed = || binding.iter().find(|entry| entry.is_unconfirmed() && self.held_here(now, &key, &binding).is_none());
+        let holding = || not_due(now, &binding).or_else(unconfirmed);
         let not_due = || holding().map(|entry| refusal_by(now, entry));
         let without_bus = self.without_bus.and_then(|without_bus| self.still_held(now, without_bus, &target_keys));
         let refusing = without_bus.or_else(not_due).filter(|refusal| peek || !refusal.unconfirmed);

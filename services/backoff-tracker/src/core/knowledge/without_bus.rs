@@ -43,7 +43,8 @@ impl Knowledge {
         }
         let turn = self.fleet.turn_alone(&self.node, purpose(entry.backoff_key.id(), entry.step));
         if entry.is_unconfirmed() {
-            return Some(entry.failing_since + DEADLINES.unconfirmed_for + turn);
+            let at_most = since + DEADLINES.bus_back_within;
+            return Some((entry.failing_since + DEADLINES.unconfirmed_for).min(at_most) + turn);
         }
         let due = if entry.backoff_key.class() == FailureClass::RateLimited {
             entry.next_attempt

@@ -130,8 +130,9 @@ async fn by_image(client: &FleetClient, nodes: &[NodeName], image: &str) -> (Vec
 
 fn block(node: NodeName, explanation: &Explanation, budgets: &Budgets) -> Option<Block> {
     let wait = match (&explanation.next_attempt_ms, &explanation.budget_hold) {
-        (Some(left), _) => Some(*left),
-        (None, Some(hold)) => hold.wait_ms,
+        (Some(left), None) => Some(*left),
+        // It waits for both; how long the budget takes may be unknown.
+        (left, Some(hold)) => hold.wait_ms.map(|wait| wait.max(left.unwrap_or_default())),
         (None, None) => return None,
     };
     let long = wait.is_none_or(|wait| wait > NEXT_WITHIN_MS);

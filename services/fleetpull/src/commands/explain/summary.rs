@@ -55,7 +55,7 @@ fn budget_hold<'a>(explanations: &[(&NodeName, &'a Explanation)]) -> Option<&'a 
 
 /// Describes a back-off entry. The next attempt also waits for the budget. If all nodes disregard the entry, it delays no attempt.
 fn cause(known: &Known, explanations: &[(&NodeName, &Explanation)]) -> String {
-    let held = nodes_of(explanations, |explanation| explanation.next_attempt_ms.is_some());
+    let held = nodes_of(explanations, |explanation| explanation.next_attempt_ms.is_some_and(|left| left > 0));
     let unenforced = explanations.iter().find_map(|(_, explanation)| explanation.unenforced_because.as_ref()).filter(|_| held.is_empty());
     let budget = budget_hold(explanations);
     let entry = &known.entry;
@@ -82,7 +82,7 @@ fn budget(explanations: &[(&NodeName, &Explanation)]) -> Option<String> {
     if held.is_empty() {
         return None;
     }
-    let next = hold.wait_ms.map(|wait_ms| format!(", next attempt in {}", units::age(wait_ms))).unwrap_or_default();
+    let next = next_attempt(hold.wait_ms, None).map(|next| format!(", {next}")).unwrap_or_default();
     Some(format!("the budget of its registry: {}, it holds {} back{next}", hold.cause, named_few(&held)))
 }
 

@@ -47,12 +47,17 @@ fn warning(image: &str, digests: BTreeMap<&str, Vec<NodeName>>) -> String {
     digests.iter_mut().for_each(|(_, nodes)| nodes.sort());
     digests.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     let mut by_digest: Vec<String> =
-        digests.iter().take(DIGESTS_NAMED).map(|(digest, nodes)| format!("{digest} on {}", named(nodes))).collect();
+        digests.iter().take(DIGESTS_NAMED).map(|(digest, nodes)| format!("{} on {}", shortened(digest), named(nodes))).collect();
     by_digest.extend((digests.len() > DIGESTS_NAMED).then(|| format!("{} more digests", digests.len() - DIGESTS_NAMED)));
     format!(
         "{image} is not the same everywhere: {}. The tag was moved: pull it again with --policy Always, or by its digest",
         by_digest.join("; ")
     )
+}
+
+/// At most as long as a digest with SHA-256: another node may answer anything.
+fn shortened(digest: &str) -> String {
+    digest.chars().take("sha256:".len() + 64).collect()
 }
 
 #[cfg(test)]

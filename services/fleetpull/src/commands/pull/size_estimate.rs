@@ -79,7 +79,7 @@ async fn of_registry(
     command: &ExplainImage,
     nodes: &[(&NodeName, &Explanation)],
 ) -> Result<ImageSizeEstimate, String> {
-    let may_ask = |explanation: &Explanation| explanation.next_attempt_ms.is_none() && explanation.budget_hold.is_none();
+    let may_ask = |explanation: &Explanation| explanation.next_attempt_ms.unwrap_or_default() == 0 && explanation.budget_hold.is_none();
     let mut free = nodes.iter().filter(|(_, explanation)| may_ask(explanation)).map(|(node, _)| *node).peekable();
     if free.peek().is_none() {
         let budget = |explanation: &'_ Explanation| explanation.budget_hold.as_ref().map(|hold| format!("its budget: {}", hold.cause));

@@ -179,8 +179,10 @@ fn outcome(name: &&str, outcome: &Outcome) -> Vec<String> {
 }
 
 fn waits((cause, waits): (&&str, &super::spread::Spread)) -> Vec<String> {
-    let median = waits.median_ms().map_or_else(|| "-".to_owned(), units::age);
-    vec![(*cause).to_owned(), waits.count.to_string(), units::age(waits.sum_ms), median, units::age(waits.longest_ms)]
+    // Most waits for a permit take less than a second.
+    let time = |ms| if ms < units::SOON_MS { units::milliseconds(ms) } else { units::age(ms) };
+    let median = waits.median_ms().map_or_else(|| "-".to_owned(), time);
+    vec![(*cause).to_owned(), waits.count.to_string(), time(waits.sum_ms), median, time(waits.longest_ms)]
 }
 
 fn name((name, tally): (Option<String>, Tally)) -> Vec<String> {

@@ -3,6 +3,9 @@
 use super::{BudgetHold, Explanation, PullPolicy};
 use crate::human_duration;
 
+/// Durations are shown in whole seconds, so a shorter one counts as a second.
+const LEAST_MS: u64 = 1_000;
+
 impl Explanation {
     /// Makes the verdict from the other fields.
     #[must_use]
@@ -19,19 +22,21 @@ impl Explanation {
                 let then = budget_hold.as_ref().map(|hold| format!("; then it would wait for its registry's budget: {}", hold.cause));
                 let then = then.unwrap_or_default();
                 let now = if *in_flight { "it is being pulled now; unless that succeeds, another pull" } else { "it" };
-                match (self.waits, *left) {
-                    (true, 0) => {
+                let next = human_duration((*left).max(LEAST_MS));
+                match (&self.probed_by, self.waits, *left) {
+                    (Some(prober), true, _) => {
+                        format!("{now} would wait for the attempt of {prober}: one node alone reports the failure{then}")
+                    }
+                    (None, true, ..LEAST_MS) => {
                         format!("{now} would be attempted here, or by another node that waits: one node alone reports the failure{then}")
                     }
-                    (true, left) => {
-                        format!("{now} would wait for {} before an attempt: one node alone reports the failure{then}", human_duration(left))
-                    }
-                    (false, left) => format!("{now} would be refused with ImagePullBackOff for another {}{then}", human_duration(left)),
+                    (None, true, _) => format!("{now} would wait for {next} before an attempt: one node alone reports the failure{then}"),
+                    (_, false, _) => format!("{now} would be refused with ImagePullBackOff for another {next}{then}"),
                 }
             }
             Self { in_flight: true, .. } => "it is being pulled now: a pull would wait for that one".to_owned(),
             Self { budget_hold: Some(BudgetHold { wait_ms, cause }), .. } => {
-                let long = wait_ms.map(|wait| format!(" for {}", human_duration(wait))).unwrap_or_default();
+                let long = wait_ms.map(|wait| format!(" for {}", human_duration(wait.max(LEAST_MS)))).unwrap_or_default();
                 format!("it would wait for its registry's budget{long}: {cause}")
             }
             Self { class: Some(class), unenforced_because, .. } => {
@@ -77,6 +82,11 @@ mod tests {
                 Explanation { waits: true, next_attempt_ms: Some(0), ..refusal.clone() },
                 "it would be attempted here, or by another node that waits: one node alone reports the failure",
             ),
+            (
+                Explanation { waits: true, next_attempt_ms: Some(0), probed_by: Some("n2".to_owned()), ..refusal.clone() },
+                "it would wait for the attempt of n2: one node alone reports the failure",
+            ),
+            (Explanation { next_attempt_ms: Some(300), ..refusal.clone() }, "it would be refused with ImagePullBackOff for another 1s"),
             (
                 Explanation {
                     next_attempt_ms: None,

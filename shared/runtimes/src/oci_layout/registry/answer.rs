@@ -149,7 +149,8 @@ impl Answer {
         };
         let subject = secrets.redact(question.name);
         let subject = bounded(&subject, 140);
-        let asked = retry_after.map(|after| format!(", Retry-After {}s", after.as_secs())).unwrap_or_default();
+        let asked =
+            retry_after.filter(|after| after.as_secs() > 0).map(|after| format!(", Retry-After {}s", after.as_secs())).unwrap_or_default();
         let what = format!("{status}{detail} for {} {subject}{asked}", question.kind.trim_end_matches('s'));
         let failure = StepFailure { retry_after, authoritative, limits, ..StepFailure::at(&self.host(), class, what) };
         let bare = status == StatusCode::BAD_REQUEST && self.url.scheme() == "http" && !authoritative;
