@@ -35,7 +35,9 @@ impl Knowledge {
     /// Asks for the probe lease once every entry that refuses this request is due. Nodes that do not fail themselves probe first, also
     /// after another node has released the lease.
     pub(super) fn probe(&mut self, now: Duration, id: RequestId, request: &mut Request, entry: &Entry, binding: &[Entry]) -> Clearance {
-        let due = *request.due_since.get_or_insert(now);
+        let due = binding.iter().map(|entry| entry.next_attempt).max().unwrap_or_default();
+        let is_unconfirmed = binding.iter().any(Entry::is_unconfirmed);
+        let due = if is_unconfirmed { due.max(*request.unconfirmed_since.get_or_insert(now)) } else { due };
         let by_another_cause = !binding.iter().any(|entry| entry.mine) && self.fails_itself(request);
         let least = if by_another_cause { REPORTERS_SIT_BACK } else { Duration::ZERO };
         let sits_back = binding.iter().map(|entry| self.sits_back(entry)).fold(least, Duration::max);

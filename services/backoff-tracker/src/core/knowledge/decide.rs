@@ -156,7 +156,7 @@ impl Knowledge {
         let (for_all, exempt) = (elected, elected || released);
         let running = RunningAttempt { begun: now, deadline, for_all, exempt, steps: steps.collect(), ..running };
         request.wake = Some(now + DEADLINES.unanswered_after);
-        request.due_since = None;
+        request.unconfirmed_since = None;
         request.state = State::RunningAttempt(running);
         Decision::Granted { duty, answer_by: deadline, until }
     }

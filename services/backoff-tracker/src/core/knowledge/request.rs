@@ -26,9 +26,9 @@ pub(super) struct Request {
     pub(super) last_decision: Option<Decision>,
     /// When to look at it again, if nothing happens before.
     pub(super) wake: Option<Duration>,
-    /// Since when all entries that refuse it have been due, as far as this request has seen. A report may arrive long after the attempt was
-    /// due, at all nodes at once.
-    pub(super) due_since: Option<Duration>,
+    /// Since when it waits for the attempt that confirms a failure. The report may arrive long after that attempt was due, at all nodes at
+    /// once.
+    pub(super) unconfirmed_since: Option<Duration>,
     /// The key of the lease that it waits for. Of all requests that wait for a lease, only the first is looked at when the lease changes.
     pub(super) awaits: Option<BackoffKeyId>,
 }
@@ -104,7 +104,7 @@ impl Request {
             abandoned: false,
             last_decision: None,
             wake: None,
-            due_since: None,
+            unconfirmed_since: None,
             awaits: None,
         }
     }
@@ -142,7 +142,7 @@ impl Request {
     /// Refuses it until the next attempt is due; then it is looked at again.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Decision {
         self.state = State::Delayed;
-        self.due_since = None;
+        self.unconfirmed_since = None;
         self.wake = Some(refusal.next_attempt);
         Decision::Refused(refusal)
     }
