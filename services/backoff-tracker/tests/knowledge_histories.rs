@@ -113,7 +113,7 @@ impl Own {
     fn failed(&mut self, began: Duration, details: FailureDetails) -> FailureDetails {
         let failing_for = began - *self.failing_since.get_or_insert(began);
         // Half of the attempts are for all nodes.
-        let is_for_all = details.step % 2 == 0 || self.for_all_at.is_none();
+        let is_for_all = details.step.is_multiple_of(2) || self.for_all_at.is_none();
         let for_all_at = if is_for_all { *self.for_all_at.insert(began) } else { self.for_all_at.unwrap_or(began) };
         let succeeded_ago = self.succeeded_at.map(|at| began - at);
         FailureDetails { failing_for, for_all_ago: began - for_all_at, succeeded_ago, ..details }.bounded()

@@ -9,6 +9,8 @@ use crate::output::outcome::Row;
 
 /// Digests of one image that are named.
 const DIGESTS_NAMED: usize = 5;
+/// The most letters of a digest that are shown: those of one with SHA-512.
+const DIGEST_SHOWN: usize = 135;
 
 /// An image that a node has.
 pub(in crate::commands) struct Present<'a> {
@@ -55,9 +57,9 @@ fn warning(image: &str, digests: BTreeMap<&str, Vec<NodeName>>) -> String {
     )
 }
 
-/// At most as long as a digest with SHA-256: another node may answer anything.
+/// Another node may answer anything.
 fn shortened(digest: &str) -> String {
-    digest.chars().take("sha256:".len() + 64).collect()
+    digest.chars().take(DIGEST_SHOWN).collect()
 }
 
 #[cfg(test)]
