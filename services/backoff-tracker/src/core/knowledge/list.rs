@@ -10,6 +10,7 @@ use image::Reference;
 use super::backoff_key::BackoffKeyId;
 use super::entry::Entry;
 use super::failed_keys::FailedKey;
+use super::lease::LeaseName;
 use super::node::Knowledge;
 use crate::core::delays::milliseconds_left;
 use crate::core::milliseconds;
@@ -21,8 +22,10 @@ impl Knowledge {
     /// All known failures: shared entries, then the node's own.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<BackoffEntry> {
-        let holders = self.leases.holders(now).map(|(name, holder)| (name.backoff_key(), holder.unwrap_or(&self.node)));
-        let holders: BTreeMap<BackoffKeyId, &NodeName> = holders.collect();
+        // The leader whose failure opened an entry keeps its lease for a while, and makes no next attempt by it.
+        let probes = self.leases.holders(now).filter(|(name, _)| matches!(name, LeaseName::Probe(..)));
+        let holders: BTreeMap<BackoffKeyId, &NodeName> =
+            probes.map(|(name, holder)| (name.backoff_key(), holder.unwrap_or(&self.node))).collect();
         let shared = self.entries(now).into_iter().map(|entry| {
             let probed_by = holders.get(&entry.backoff_key.id()).map(ToString::to_string);
             BackoffEntry { probed_by, ..self.listed(now, &entry) }
