@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use contract::EventReason;
-use contract::messages::backoff_tracker::ListBackoffs;
 use contract::messages::event_recorder::ListEvents;
 use e2e::spans::{Spans, assert_one_root};
 use e2e::{Agent, Registry, Workplace, until};
@@ -143,10 +142,10 @@ pub(crate) fn what_waits_in_an_outage_links_to_the_probe_that_ended_it(backend: 
     let image = registry.image("shop/web:v1");
     let arguments = ["pull", &image, "--wait", "2m", "-o", "json"];
     let waiting: Vec<_> = agents.iter().map(|agent| agent.asked_meanwhile(&arguments)).collect();
-    // Until two nodes have reported the failure, the third waits for the attempt of the second.
-    until("the entry refuses all", || {
-        let refuses_all = |agent: &Agent<'_>| agent.ask(&ListBackoffs::default()).entries.iter().any(|entry| entry.binds == "everybody");
-        agents.iter().all(refuses_all).then_some(())
+    until("a pull is refused", || {
+        let is_refused =
+            |agent: &Agent<'_>| agent.ask(&ListEvents::default()).events.iter().any(|event| event.reason == EventReason::BackOff);
+        agents.iter().any(is_refused).then_some(())
     });
     until("all wait for the entry", || {
         agents.iter().all(|agent| agent.asked(&["pulls", "-o", "json"]).stdout.contains("503")).then_some(())
