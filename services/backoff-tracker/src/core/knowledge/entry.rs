@@ -13,7 +13,8 @@ use super::cadence;
 use super::replica::KEPT_FOR;
 use super::report::{Finding, Report};
 
-/// An entry stays this long after the delay since its newest failure, an unconfirmed one since the first failure, so that a prober that died does not release all nodes.
+/// An entry stays this long after the delay since its newest failure, an unconfirmed one after the first failure, so that a prober that died
+/// does not release all nodes.
 const OUTLIVES: Duration = Duration::from_secs(2 * DEADLINES.attempt_lease.as_secs());
 /// Reports further apart do not corroborate each other.
 const CORROBORATION_WINDOW: Duration = Duration::from_secs(120);
@@ -170,7 +171,7 @@ impl Entry {
         let before = others.max_by_key(|received| (received.date, &received.report.reporter));
         let step = step(standing);
         let failures: u64 = standing.iter().filter_map(|received| received.claim).map(|claim| u64::from(claim.in_a_row.max(1))).sum();
-        // Nodes that fail for themselves, however often and however many, do not postpone the attempt that one of the others makes for all.
+        // Nodes that fail for themselves postpone the attempt that one of the others makes for all by their first failure only.
         let last = *standing.iter().max_by_key(|received| (received.for_all_at, &received.report.reporter))?;
         let others = standing.iter().filter(|received| received.report.reporter != last.report.reporter);
         let last_of_another = others.max_by_key(|received| (received.for_all_at, &received.report.reporter)).copied();
